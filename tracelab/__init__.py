@@ -1,0 +1,3 @@
+"""tracelab: where did my decode step go?"""
+
+__version__ = "0.1.0"

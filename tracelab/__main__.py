@@ -1,0 +1,32 @@
+"""Entry point: run the command line and turn every error into one sentence and an exit code."""
+
+import os
+import sys
+
+from tracelab.errors import TracelabError
+
+
+def main() -> None:
+    """Run `tracelab`; never ends in a traceback unless TRACELAB_DEBUG is set."""
+    from tracelab.cli import build_app
+
+    try:
+        build_app(sys.argv[1:])()
+    except TracelabError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        if os.environ.get("TRACELAB_DEBUG"):
+            raise
+        _fail(f"internal error ({type(error).__name__}: {error}); set TRACELAB_DEBUG=1 for the traceback", 1)
+
+
+def _fail(sentence: str, exit_code: int) -> None:
+    print(f"tracelab: {sentence}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()
