@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Records every trace and every timing that the tests and the closing figures rest on, with nsys itself, on a GPU machine.
+# Records, on a GPU machine and with nsys itself, every trace and timing that tests and published figures rest on.
 # Usage, from the repository root: OUT=FOLDER tests/gpu/capture_all.sh DEBS_FOLDER WHEELS_FOLDER
 #   DEBS_FOLDER   packages for setup_nsys.sh; WHEELS_FOLDER the wheel of nvtx for the machine's Python.
 # OUT receives log.txt, help.txt, events.jsonl, cuda_gpu_kern_sum.csv, and the packed exports in pieces
-# (cat traces.tar.xz.* | tar xJ; gz where the machine has no xz). Every step has a time limit; one that fails is logged and the rest goes on.
+# (cat traces.tar.xz.* | tar xJ; gz where the machine has no xz). Every step has a time limit; one that fails is
+# logged and the rest goes on.
 set -uo pipefail
 
 debs=${1:?usage: capture_all.sh DEBS_FOLDER WHEELS_FOLDER} wheels=${2:?usage: capture_all.sh DEBS_FOLDER WHEELS_FOLDER}
