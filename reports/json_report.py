@@ -1,0 +1,93 @@
+"""The whole analysis as JSON for scripts; every key carries its unit."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from tracelab.report import SCHEMA, DeviceReport, Report, StepsFacts, TraceFacts
+
+
+def render(report: Report, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001 - one signature
+    """The report as one JSON document of schema `tracelab.report/1`; names are always whole."""
+    return json.dumps(_plain(document(report)), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def render_result(report: Report, analyzer: str, *, full_names: bool, width: int | None, color: bool) -> str:
+    """The same document with one analyzer's results and findings alone, so that scripts find them in one place."""
+    alone = replace(
+        report,
+        main=_only(report.main, analyzer),
+        devices=tuple(_only(device, analyzer) for device in report.devices),
+    )
+    return render(alone, full_names=full_names, width=width, color=color)
+
+
+def document(report: Report) -> dict[str, Any]:
+    """The report as nested dictionaries, as they stand (numpy numbers, NaN)."""
+    main = report.main
+    result: dict[str, Any] = {
+        "schema": SCHEMA,
+        "trace": _trace(report.trace),
+        "capture": None if report.capture is None else asdict(report.capture),
+        "device": main.device,
+        "steps": _steps(main.steps),
+        **_device(main),
+    }
+    if report.devices:
+        result["devices"] = [{"device": device.device, **_device(device)} for device in report.devices]
+    return result
+
+
+def _only(device: DeviceReport, analyzer: str) -> DeviceReport:
+    results = {name: result for name, result in device.results.items() if name == analyzer}
+    return replace(device, results=results, findings=[f for result in results.values() for f in result.findings])
+
+
+def _trace(trace: TraceFacts) -> dict[str, Any]:
+    facts = {
+        name: getattr(trace, name)
+        for name in ("path", "format", "producer", "kernels", "kernel_sum_ns", "recording", "workload")
+    }
+    return {
+        **facts,
+        "gpus": [asdict(gpu) for gpu in trace.gpus],
+        "warnings": [asdict(warning) for warning in trace.warnings],
+    }
+
+
+def _steps(steps: StepsFacts) -> dict[str, Any]:
+    return {
+        "source": steps.source,
+        "pattern": steps.pattern,
+        "found": steps.found,
+        "used": steps.used,
+        "left_out": [asdict(step) for step in steps.left_out],
+        "others": [asdict(group) for group in steps.others],
+        "per_step": [asdict(step) for step in steps.per_step],
+        "outside_ns": steps.outside_ns,
+        "outside_kernels": steps.outside_kernels,
+    }
+
+
+def _device(device: DeviceReport) -> dict[str, Any]:
+    return {
+        "results": {name: result.to_json() for name, result in device.results.items()},
+        "findings": [asdict(finding) for finding in device.findings],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """The value in the types JSON knows; what is not a number (NaN, infinite) is null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.generic | np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
