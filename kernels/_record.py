@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 DOMAIN = "tracelab"
 
@@ -14,18 +15,34 @@ def encode(record: Mapping[str, object]) -> str:
 def emit(record: Mapping[str, object]) -> None:
     """Put `record` into the trace. Call once per process, inside the captured range: earlier marks are not kept.
 
-    NVTX domains need the `nvtx` package, since torch reaches only the default domain; without it the mark goes there,
-    and readers know it by its `tracelab.workload` key.
+    NVTX domains need the `nvtx` package, since torch reaches only the default domain. Without it, or where the profiler
+    says the domain is off (nvtx 0.2.12 and newer ask, and nsys 2022.4 knows no answer), the mark goes to the default
+    domain; readers know it by its `tracelab.workload` key.
     """
+    text = encode(record)
+    if not _mark_in_domain(text):
+        _mark_in_default_domain(text)
+
+
+def _mark_in_domain(text: str) -> bool:
+    """Emit in our domain; False if that cannot be done."""
     try:
         import nvtx
     except ImportError:
-        _mark_in_default_domain(encode(record))
-    else:
-        nvtx.mark(message=encode(record), domain=DOMAIN)
+        return False
+    if _domain_is_off(nvtx):
+        return False
+    nvtx.mark(message=text, domain=DOMAIN)
+    return True
 
 
-def _mark_in_default_domain(message: str) -> None:
+def _domain_is_off(nvtx: Any) -> bool:
+    """Whether nvtx hands out a dummy, whose methods return None; versions without `get_domain` have no dummy."""
+    get_domain = getattr(nvtx, "get_domain", None)
+    return get_domain is not None and get_domain(DOMAIN).get_event_attributes(message=DOMAIN) is None
+
+
+def _mark_in_default_domain(text: str) -> None:
     import torch
 
-    torch.cuda.nvtx.mark(message)
+    torch.cuda.nvtx.mark(text)

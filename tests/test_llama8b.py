@@ -6,7 +6,9 @@ import importlib.util
 import json
 import math
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,6 +82,32 @@ def test_record_is_one_compact_line() -> None:
     text = _record.encode(shape.record(LLAMA_8B, {}))
     assert " " not in text.replace("Llama-8B shape, 32 layers, random weights", "")
     assert len(text) < 1000
+
+
+def fake_nvtx(marks: list[str], *, domain_is_on: bool | None) -> SimpleNamespace:
+    """An nvtx package that notes marks as "domain message"; None stands for a version without `get_domain`."""
+    domain = SimpleNamespace(get_event_attributes=lambda message: message if domain_is_on else None)
+    fake = SimpleNamespace(mark=lambda message, domain: marks.append(f"{domain} {message}"))
+    return fake if domain_is_on is None else SimpleNamespace(**vars(fake), get_domain=lambda _: domain)
+
+
+@pytest.mark.parametrize(("domain_is_on", "want"), [(None, "tracelab"), (True, "tracelab"), (False, "default")])
+def test_record_goes_to_our_domain_else_to_the_default_one(
+    domain_is_on: bool | None, want: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks: list[str] = []
+    monkeypatch.setitem(sys.modules, "nvtx", fake_nvtx(marks, domain_is_on=domain_is_on))
+    monkeypatch.setattr(_record, "_mark_in_default_domain", lambda text: marks.append(f"default {text}"))
+    _record.emit({"a": 1})
+    assert marks == [f'{want} {{"a":1}}']
+
+
+def test_record_needs_no_nvtx_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks: list[str] = []
+    monkeypatch.setitem(sys.modules, "nvtx", None)
+    monkeypatch.setattr(_record, "_mark_in_default_domain", marks.append)
+    _record.emit({"a": 1})
+    assert marks == ['{"a":1}']
 
 
 def test_defaults_are_a_literal_readable_without_import() -> None:
