@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_fixture import REPORTS, odd_report, sketch_report
+from report_fixture import sketch_report
+from report_fixture_odd import REPORTS, odd_report
 
 from tracelab.reports import json_report
 from tracelab.result import Metric, Result
@@ -35,7 +36,7 @@ def test_keys(name: str) -> None:
     assert set(document["steps"]) == STEPS_KEYS
     assert all(list(step) == STEP_KEYS for step in document["steps"]["per_step"])
     assert all({"index", "name", "reason"} <= set(step) for step in document["steps"]["left_out"])
-    assert all(set(o) == {"pattern", "found", "step_ns", "kernels_per_step"} for o in document["steps"]["others"])
+    assert all({"pattern", "found", "step_ns", "kernels_per_step"} <= set(o) for o in document["steps"]["others"])
     assert all(set(r) == {"skipped", "metrics", "tables", "checks"} for r in document["results"].values())
     assert all(set(f) == {"code", "title", "evidence", "saving_ns"} for f in document["findings"])
 

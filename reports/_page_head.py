@@ -1,0 +1,171 @@
+"""Top of the page: which GPU, which steps, how long, and what bounds it."""
+
+import statistics
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from tracelab.kernel_names import escape
+from tracelab.report import DeviceReport, GpuFacts, LeftOut, Report, StepsFacts
+from tracelab.reports._page_tables import Column, Line, View, fitted, in_a_row, sentence, table, two_sides
+from tracelab.reports._page_values import as_number, number_of, ranges, step_time, step_times, word_of
+from tracelab.units import bandwidth, count, number, time, time_unit
+
+# A left-out step's own time is worth a word when it is this far from the median of the used ones.
+_NOTABLE = 1.2
+_SLOW = 1.5
+_SLOW_NAMED = 3
+_SOURCES = {
+    "graph-launch": "by graph launch",
+    "period": "by the repeating sequence of kernels",
+}
+_BOUNDS = {
+    "host": ("host-bound", "bold yellow"),
+    "device": ("device-bound", "bold green"),
+    "mixed": ("mixed: partly host-bound", "bold"),
+    "unknown": ("bound unknown", "dim"),
+}
+
+
+def header(report: Report, view: View) -> list[Line]:
+    """GPU and its bandwidth at the left, the recording tool at the right."""
+    gpu = next((g for g in report.trace.gpus if g.id == report.main.device), None)
+    left = " · ".join(_gpu_parts(gpu)) if gpu else "GPU not described in the trace"
+    return two_sides(Text(left, "bold"), Text(escape(report.trace.producer or ""), "dim"), view)
+
+
+def steps_lines(device: DeviceReport, view: View) -> list[Line]:
+    """Which steps were found, used and left out, and the other groups of the trace."""
+    steps = device.steps
+    said = "; ".join([_found(steps), *_left_out(steps), *_slow(device)])
+    others = ", ".join(f"{o.pattern} ×{o.found}, {time(o.step_ns)}" for o in steps.others)
+    here = escape(f"also here: {others}") if others else ""
+    if len(said) + len(here) + 4 <= min(view.width, 120):
+        return two_sides(Text(escape(said)), Text(here, "dim"), view)
+    return [*sentence(said, view, indent="  ", first=""), *sentence(here, view, indent="  ", first="", style="dim")]
+
+
+def headline(report: Report, view: View) -> list[Line]:
+    """Step time with its spread, kernels and launches, the bound in words, and the rate."""
+    device = report.main
+    step_ns = step_time(device)
+    if step_ns is None:
+        return []
+    bound = _BOUNDS.get(word_of(device, "gaps", "bound") or "")
+    return in_a_row(
+        [
+            Text(_step_text(device, step_ns), "bold"),
+            Text(_counts(device)),
+            Text(*bound) if bound else Text(""),
+            Text(_rate(report, step_ns), "dim"),
+        ],
+        view,
+    )
+
+
+def devices_table(report: Report, view: View) -> list[Line]:
+    """One row per device, where there are several."""
+    devices = sorted({d.device: d for d in (*report.devices, report.main)}.values(), key=lambda d: d.device)
+    if len(devices) < 2:
+        return []
+    times = [step_time(d) or float("nan") for d in devices]
+    busy = [_or_nan(number_of(d, "gaps", "busy_ns")) for d in devices]
+    unit = time_unit([*times, *busy])
+    kernels = [_or_nan(number_of(d, "kernels", "kernels_per_step")) for d in devices]
+    marks = [f"{d.device}{' (this page)' if d.device == report.main.device else ''}" for d in devices]
+    columns = [
+        Column("steps", [str(d.steps.used) for d in devices]),
+        Column("kernels", [count(k) for k in kernels], drop=1),
+        Column(f"step {unit.symbol}", [number(t, unit) for t in times]),
+        Column(f"busy {unit.symbol}", [number(b, unit) for b in busy]),
+        Column("bound", [word_of(d, "gaps", "bound") or "–" for d in devices], right=False),
+    ]
+    return table("device", fitted(marks), columns, view)
+
+
+def _gpu_parts(gpu: GpuFacts) -> list[str]:
+    parts = [escape(gpu.name) or "unnamed GPU"]
+    if gpu.sm_count:
+        parts.append(f"{gpu.sm_count} SMs")
+    beta = as_number(gpu.memory_bandwidth_bytes_per_s)
+    if beta:
+        source = f" ({gpu.bandwidth_source})" if gpu.bandwidth_source else ""
+        parts.append(bandwidth(beta) + escape(source))
+    return parts if len(parts) > 1 else [*parts, "limits and bandwidth unknown"]
+
+
+def _found(steps: StepsFacts) -> str:
+    if steps.source == "none":
+        return "no steps found"
+    if steps.source == "whole-trace":
+        return "no steps found: the whole trace counts as one"
+    how = _SOURCES.get(steps.source, "")
+    name = f"{steps.pattern} ({how})" if how and steps.pattern else steps.pattern or f"steps {how}".strip()
+    return f"{name}: {steps.found} found, {steps.used} used"
+
+
+def _left_out(steps: StepsFacts) -> list[str]:
+    by_reason: dict[str, list[LeftOut]] = {}
+    for step in steps.left_out:
+        by_reason.setdefault(step.reason, []).append(step)
+    return [_left_out_for(reason, out, steps) for reason, out in by_reason.items()]
+
+
+def _left_out_for(reason: str, out: Sequence[LeftOut], steps: StepsFacts) -> str:
+    which = f"step{'s' if len(out) > 1 else ''} {ranges(step.index for step in out)}"
+    said = f"{which} left out: {reason}"
+    if len(out) > 1 or not steps.per_step:
+        return said
+    median = statistics.median(step.span_ns for step in steps.per_step)
+    if not median or median / _NOTABLE <= out[0].span_ns <= median * _NOTABLE:
+        return said
+    unit = time_unit([out[0].span_ns, median])
+    return f"{said} (window {number(out[0].span_ns, unit)} {unit.symbol}, median {number(median, unit)})"
+
+
+def _slow(device: DeviceReport) -> list[str]:
+    """Steps far above the median: counted, never left out, so they are named."""
+    median = step_time(device)
+    timed = [(s.period_ns or s.span_ns, s) for s in device.steps.per_step]
+    slow = sorted(((ns, s) for ns, s in timed if median and ns > _SLOW * median), key=lambda p: (-p[0], p[1].index))
+    if not slow:
+        return []
+    named = ", ".join(f"{s.name} {time(ns)}" for ns, s in slow[:_SLOW_NAMED])
+    more = f" and {len(slow) - _SLOW_NAMED} more" if len(slow) > _SLOW_NAMED else ""
+    return [f"slow but counted: {named}{more}"]
+
+
+def _step_text(device: DeviceReport, step_ns: float) -> str:
+    times = step_times(device)
+    unit = time_unit([step_ns, *times])
+    said = f"{number(step_ns, unit)} {unit.symbol}"
+    if device.steps.source == "whole-trace":
+        return f"{said} in all"
+    spread = f" (median; {number(min(times), unit)}–{number(max(times), unit)})" if len(times) > 1 else ""
+    return f"{said} a step{spread}"
+
+
+def _counts(device: DeviceReport) -> str:
+    kernels = number_of(device, "kernels", "kernels_per_step")
+    launches = number_of(device, "kernels", "launches_per_step")
+    parts = [_counted(value, what) for value, what in ((kernels, "kernel"), (launches, "launch")) if value is not None]
+    return " · ".join(parts)
+
+
+def _counted(value: float, what: str) -> str:
+    plural = "" if value == 1 else "es" if what.endswith("ch") else "s"
+    return f"{count(value)} {what}{plural}"
+
+
+def _rate(report: Report, step_ns: float) -> str:
+    """Tokens per second where the workload says how many a step makes, else steps per second."""
+    if step_ns <= 0 or report.main.steps.source == "whole-trace":
+        return ""
+    workload = report.trace.workload or {}
+    tokens = as_number(workload.get("tokens_per_step")) or as_number(workload.get("batch"))
+    rate = (tokens or 1.0) * 1e9 / step_ns
+    return f"{rate:.{0 if rate >= 1000 else 1}f} {'tokens/s' if tokens else 'steps/s'}"
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value

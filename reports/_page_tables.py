@@ -1,0 +1,136 @@
+"""Lines and tables of the terminal page: alignment, dropping columns, wrapping, colour."""
+
+import io
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from tracelab.kernel_names import cut, escape
+
+Line = Text
+Names = Callable[[int], Sequence[str]]
+
+ROWS_SHOWN = 8
+_UNLIMITED = 100_000  # wider than any row: nothing is cut or wrapped
+_GAP = "  "
+_WIDE_GAP = "      "
+_NAME_AT_LEAST = 22  # below this a kernel name says too little, so columns go instead
+
+
+@dataclass(frozen=True)
+class View:
+    """How the page is to look. `width` in columns; `rows`: the most that a table of the page shows."""
+
+    width: int
+    full_names: bool
+    rows: int = ROWS_SHOWN
+
+    @classmethod
+    def of(cls, width: int | None, full_names: bool) -> "View":
+        """`width` None: unlimited, as for a pipe."""
+        return cls(width or _UNLIMITED, full_names)
+
+    def shown(self, rows: int) -> int:
+        """How many of so many rows are shown; a rest of one row is no shorter than the line that names it."""
+        return rows if rows <= self.rows + 1 else self.rows
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of finished texts. Where space is short the column with the highest `drop` goes first; 0 stays."""
+
+    title: str
+    cells: Sequence[str]
+    right: bool = True
+    drop: int = 0
+    styles: Sequence[str] = ()
+
+    @property
+    def width(self) -> int:
+        return max(map(cell_len, (self.title, *self.cells)))
+
+
+def table(title: str, names: Names, columns: Sequence[Column], view: View, *, names_last: bool = False) -> list[Line]:
+    """A table whose first column takes the room that the others leave; `names` gives its texts for a width.
+
+    `names_last` puts that column, uncut, behind the numbers: full kernel names fit no screen.
+    """
+    shown = kept(columns, view, names)
+    room = _UNLIMITED if names_last else view.width - sum(c.width + len(_GAP) for c in shown)
+    first = Column(title if names_last else cut(title, max(room, 1)), names(max(room, 1)), right=False)
+    ordered = [*shown, first] if names_last else [first, *shown]
+    head = _row([_pad(c.title, c) for c in ordered], ["bold"] * len(ordered))
+    rows = range(len(first.cells))
+    return [head, *(_row([_pad(c.cells[i], c) for c in ordered], [_style(c, i) for c in ordered]) for i in rows)]
+
+
+def kept(columns: Sequence[Column], view: View, names: Names) -> list[Column]:
+    """The columns that fit beside the first one, which needs its own width but gives way down to a limit."""
+    needed = min(_NAME_AT_LEAST, max(map(cell_len, names(_UNLIMITED)), default=0))
+    left = list(columns)
+    while sum(c.width + len(_GAP) for c in left) > view.width - needed:
+        droppable = [c for c in left if c.drop]
+        if not droppable:
+            break
+        left.remove(max(droppable, key=lambda c: c.drop))
+    return left
+
+
+def fitted(texts: Sequence[str]) -> Names:
+    """Texts from the trace as a first column: made printable and cut to the room."""
+    return lambda room: [cut(escape(text), room) for text in texts]
+
+
+def sentence(text: str, view: View, *, indent: str = "", first: str | None = None, style: str = "") -> list[Line]:
+    """A sentence broken at the width; `first` begins its first line, `indent` the others."""
+    first = indent if first is None else first
+    lines = textwrap.wrap(escape(text), view.width, initial_indent=first, subsequent_indent=indent)
+    return [Text(line, style) for line in lines]
+
+
+def two_sides(left: Line, right: Line, view: View, *, least: int = 4) -> list[Line]:
+    """Two texts on one line, the second at the right edge (of 120 columns at most); on two lines if they do not fit."""
+    if not right.plain:
+        return [left]
+    space = min(view.width, max(120, left.cell_len + right.cell_len + least)) - left.cell_len - right.cell_len
+    return [left, right] if space < least else [Text.assemble(left, " " * space, right)]
+
+
+def in_a_row(parts: Iterable[Line], view: View) -> list[Line]:
+    """Texts side by side, on as few lines as they fit."""
+    lines: list[Line] = []
+    for part in (p for p in parts if p.plain):
+        if lines and lines[-1].cell_len + len(_WIDE_GAP) + part.cell_len <= view.width:
+            lines[-1] = Text.assemble(lines[-1], _WIDE_GAP, part)
+        else:
+            lines.append(part)
+    return lines
+
+
+def text_of(lines: Iterable[Line], *, color: bool) -> str:
+    """The lines as one string, with terminal colours or plain."""
+    if not color:
+        return "".join(f"{line.plain.rstrip()}\n" for line in lines)
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, color_system="standard", no_color=False, legacy_windows=False)
+    for line in lines:
+        line.rstrip()
+        console.print(line, soft_wrap=True, highlight=False)
+    return out.getvalue()
+
+
+def _pad(text: str, column: Column) -> str:
+    space = " " * (column.width - cell_len(text))
+    return space + text if column.right else text + space
+
+
+def _style(column: Column, row: int) -> str:
+    return column.styles[row] if column.styles else ""
+
+
+def _row(cells: Sequence[str], styles: Sequence[str]) -> Line:
+    return Text(_GAP).join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))

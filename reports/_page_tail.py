@@ -1,0 +1,103 @@
+"""Bottom of the page: findings, failed launches, what is missing, warnings, and where the trace comes from."""
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from tracelab.report import CaptureFacts, DeviceReport, Report
+from tracelab.reports._page_body import floor_unknown
+from tracelab.reports._page_tables import Line, View, sentence
+from tracelab.reports._page_values import NO_PHASE, as_number, number_of, rows_of, step_list
+from tracelab.result import Row
+from tracelab.units import count, time
+
+_FAILURES_SHOWN = 5
+
+
+def findings(device: DeviceReport, view: View) -> list[Line]:
+    """The ranked findings, each with its evidence and the most it could save."""
+    found = device.findings
+    if not found:
+        return []
+    most = max(view.rows // 2, 1)  # a finding takes two lines or more
+    lines = [Text("findings", "bold")]
+    for i, finding in enumerate(found[:most], 1):
+        saving = f"Saves at most {time(finding.saving_ns)} a step." if finding.saving_ns else ""
+        evidence = " ".join(filter(None, (_ended(finding.evidence), saving)))
+        lines += sentence(finding.title, view, indent="   ", first=f"{i}  ")
+        lines += sentence(evidence, view, indent="   ", style="dim")
+    hidden = len(found) - most
+    return [*lines, Text(f"   … {hidden} more with --format json", "dim")] if hidden > 0 else lines
+
+
+def failures(device: DeviceReport, view: View) -> list[Line]:
+    """Failed launches by phase, steps and error; one line that there are none otherwise."""
+    failed = number_of(device, "launches", "failed_launches")
+    if failed is None:
+        return []
+    without = number_of(device, "launches", "launches_without_work") or 0.0
+    idle = f" {count(without)} launches left no GPU work." if without else ""
+    rows = rows_of(device, "launches", "failed")
+    if not failed and not rows:
+        return sentence(f"0 failed launches.{idle}", view)
+    said = f"{count(failed)} failed launch{'' if failed == 1 else 'es'}.{idle}"
+    return [*sentence(said, view, style="bold red"), *_failed_groups(rows, view)]
+
+
+def notes(report: Report, view: View) -> list[Line]:
+    """Analyzers without an answer, GPU work outside the steps, warnings, and how the trace was captured."""
+    device = report.main
+    lines = [line for text in _skipped(device) for line in sentence(text, view, indent="  ", first="", style="dim")]
+    steps = device.steps
+    if steps.outside_kernels or steps.outside_ns:
+        said = f"outside the steps: {steps.outside_kernels} kernels, {time(steps.outside_ns)} of GPU time"
+        lines += sentence(said, view, indent="  ", first="")
+    for warning in report.trace.warnings:
+        lines += sentence(warning.message, view, indent="  ", first="warning: ", style="yellow")
+    return [*lines, *_captured(report.capture, view)]
+
+
+def recording(report: Report, view: View) -> list[Line]:
+    """The notice that these numbers are not of this machine."""
+    if not report.trace.recording:
+        return []
+    return sentence(f"RECORDING: {report.trace.recording}", view, indent="  ", first="", style="bold magenta")
+
+
+def _failed_groups(rows: Sequence[Row], view: View) -> list[Line]:
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        key = tuple(str(row.get(name, "")) for name in ("phase", "api", "code", "error", "severity"))
+        groups.setdefault(key, []).append(row)
+    lines: list[Line] = []
+    for (phase, api, code, error, severity), found in list(groups.items())[:_FAILURES_SHOWN]:
+        times = sum(int(as_number(row.get("count")) or 1) for row in found)
+        where = step_list(row.get("step") for row in found)
+        fatal = "; what the trace holds after it is unreliable" if severity == "fatal" else ""
+        place = f"{where}, phase {phase}" if phase and phase != NO_PHASE else where
+        lines += sentence(f"{place}: {api} returned {code} {error}, ×{times}{fatal}", view, indent="  ", style="red")
+    hidden = len(groups) - _FAILURES_SHOWN
+    return [*lines, Text(f"  … {hidden} more kinds with --format json", "red")] if hidden > 0 else lines
+
+
+def _ended(text: str) -> str:
+    """The text as a sentence, since another may follow."""
+    return f"{text}." if text and text[-1].isalnum() else text
+
+
+def _skipped(device: DeviceReport) -> list[str]:
+    """Each reason once, with the analyzers it stops; why the floor is unknown stands beside the waterfall."""
+    reasons: dict[str, list[str]] = {}
+    for name, result in device.results.items():
+        if result.skipped and not (name == "mbu" and floor_unknown(device)):
+            reasons.setdefault(result.skipped, []).append(name)
+    return [f"no {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+
+
+def _captured(capture: CaptureFacts | None, view: View) -> list[Line]:
+    if capture is None:
+        return []
+    said = f"captured with nsys {capture.nsys_version} ({capture.nsys})"
+    code = capture.program_exit_code
+    ended = f"; the program ended with code {code}" if code else ""
+    return sentence(said + ended, view, indent="  ", first="", style="yellow" if code else "dim")
