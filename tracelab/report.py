@@ -86,6 +86,7 @@ class OtherGroup:
     found: int
     step_ns: int
     kernels_per_step: float
+    launches_per_step: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,12 @@ def time(value_ns: float) -> str:
     return f"{number(value_ns, unit)} {unit.symbol}"
 
 
+def times(*values_ns: float) -> tuple[str, ...]:
+    """Times of one sentence, each with the unit that fits the largest."""
+    unit = time_unit(values_ns)
+    return tuple(f"{number(value, unit)} {unit.symbol}" for value in values_ns)
+
+
 def round_column(values_ns: Sequence[float], unit: TimeUnit, total_ns: float | None = None) -> list[str]:
     """A column of times, rounded so that it adds up to the printed total.
 

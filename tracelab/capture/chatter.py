@@ -12,7 +12,8 @@ _NSYS_LINES = re.compile(
     rb"^(Generated:\s*$|Importer error status|Importation |Unable to retrieve the importer|Exportation error"
     rb"|Failed to create '|Capture range (started|ended)|Collecting data|Processing events|Saved report file"
     rb"|Wrong event order|The target application |No such file or directory: |option is ambiguous"
-    rb"|unrecogni[sz]ed option|usage: nsys |Try '?\"?nsys |Use the `--wait` option|WARNING: (CPU|CUDA|Device-side|Kernel|Not all|The|cuda) )"
+    rb"|unrecogni[sz]ed option|usage: nsys "
+    rb"|Try '?\"?nsys |Use the `--wait` option|WARNING: (CPU|CUDA|Device-side|Kernel|Not all|The|cuda) )"
 )
 _REFUSED_OPTION = re.compile(
     r"^(option is ambiguous|unrecogni[sz]ed option|the (required )?argument|usage: nsys )", re.M

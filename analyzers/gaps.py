@@ -1,0 +1,98 @@
+"""Gaps: how much of the step the GPU was idle, and whether host, dependencies or profiler are to blame."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import group_ids, median_int
+from tracelab.gap_classes import CLASSES
+from tracelab.gap_findings import findings
+from tracelab.result import Metric, Result, Row
+from tracelab.trace import I64
+from tracelab.view import View
+
+
+def analyze(view: View) -> Result:
+    """Idle time of the used steps by class. Metrics are medians over the steps, in ns; shares are of the step time."""
+    if view.steps_used == 0:
+        return Result(skipped="No step has GPU work on this device.")
+    metrics = _times(view)
+    if view.time_incomplete:
+        # Replays without GPU rows: idle time cannot be told from work that was not recorded.
+        bound = {"bound": Metric("unknown", "")}
+        return Result(
+            skipped="GPU time is incomplete: CUDA graph replays left no GPU rows, so idle time cannot be told; "
+            "capture with --cuda-graph-trace=node.",
+            metrics={name: metrics[name] for name in ("step_ns", "span_ns")} | bound,
+        )
+    metrics |= _shares(view) | {"bound": Metric(view.bound, "")}
+    return Result(metrics=metrics, tables={"gaps": _table(view)}, findings=findings(view))
+
+
+def _ns(per_step: I64) -> Metric:
+    return Metric(median_int(per_step), "ns", per_step.astype(np.float64))
+
+
+def _times(view: View) -> dict[str, Metric]:
+    idle = view.idle_by_class
+    classes = {f"{name}_gap_ns": _ns(idle[c]) for c, name in enumerate(CLASSES)}
+    timed = view.timed
+    late = view.between_by_class[[CLASSES.index("launch"), CLASSES.index("sync")]].sum(axis=0)
+    launches = np.maximum(view.table.launches[view.used], 1)
+    return {
+        "step_ns": _ns(view.step_ns),
+        "span_ns": _ns(view.span_ns),
+        "busy_ns": _ns(view.busy_ns),
+        "other_ns": _ns(view.other_ns),
+        "idle_ns": _ns(idle.sum(axis=0)),
+        **classes,
+        "between_steps_ns": _ns(view.between_by_class.sum(axis=0)[timed]),
+        "between_steps_late_ns": _ns(late[timed]),
+        "idle_per_launch_ns": _ns(idle.sum(axis=0) // launches),
+        "launch_api_ns": _ns(launch_api_ns(view)),
+    }
+
+
+def _shares(view: View) -> dict[str, Metric]:
+    step = np.maximum(view.step_ns, 1)
+    idle = (view.idle_by_class.sum(axis=0) + view.between_by_class.sum(axis=0))[view.timed]
+    launch = view.idle_by_class[CLASSES.index("launch")][view.timed]
+    return {"gap_share": _ratio(idle / step), "launch_gap_share": _ratio(launch / step)}
+
+
+def _ratio(per_step: NDArray[np.float64]) -> Metric:
+    clipped = np.minimum(per_step, 1.0)
+    return Metric(float(np.median(clipped)), "ratio", clipped)
+
+
+def launch_api_ns(view: View) -> I64:
+    """Host time of the distinct launching calls of each used step: once per call, however many kernels it launched."""
+    call = view.trace.ops.call[view.ops]
+    linked = call >= 0
+    _, first = group_ids([view.op_step[linked], call[linked]])
+    calls = call[linked][first]
+    total = np.zeros(view.steps_used, np.int64)
+    np.add.at(total, view.op_step[linked][first], view.trace.calls.end[calls] - view.trace.calls.start[calls])
+    return total
+
+
+def _table(view: View) -> list[Row]:
+    """Gaps inside the used spans by the kernels around them and the class."""
+    gaps, names = view.gaps, view.trace.ops.name
+    rows = gaps.rows_within(view.table.start[view.used], view.table.end[view.used])
+    if len(rows) == 0:
+        return []
+    before, after, cause = names[gaps.before[rows]], names[gaps.after[rows]], gaps.cause[rows]
+    group, first = group_ids([before, after, cause])
+    total = np.zeros(len(first), np.int64)
+    np.add.at(total, group, gaps.end[rows] - gaps.start[rows])
+    counts = np.bincount(group)
+    return [
+        {
+            "after_kernel": view.trace.names[int(before[first[g]])],
+            "before_kernel": view.trace.names[int(after[first[g]])],
+            "class": CLASSES[int(cause[first[g]])],
+            "count_per_step": view.per_step(int(counts[g])),
+            "ns_per_step": round(view.per_step(int(total[g]))),
+        }
+        for g in np.argsort(-total, kind="stable")
+    ]

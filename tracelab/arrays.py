@@ -1,0 +1,66 @@
+"""Small vectorised building blocks on sorted arrays; no trace knowledge."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.trace import I64
+
+
+def order_by(first: I64, *then: NDArray[np.generic]) -> I64:
+    """Row order by `first`, ties by the `then` columns in turn. Fast where ties are rare."""
+    order = np.argsort(first, kind="stable")
+    ordered = first[order]
+    equal = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(equal) == 0 or not then:
+        return order
+    tied = np.union1d(equal, equal + 1)
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((*(column[rows] for column in reversed(then)), first[rows]))]
+    return order
+
+
+def group_starts(sorted_keys: NDArray[np.generic]) -> I64:
+    """First row of every run of equal keys; `sorted_keys` must have equal keys side by side."""
+    if len(sorted_keys) == 0:
+        return np.zeros(0, np.int64)
+    return np.concatenate(([0], np.flatnonzero(sorted_keys[1:] != sorted_keys[:-1]) + 1))
+
+
+def group_sum(values: NDArray[np.int64], starts: I64) -> I64:
+    """Sum of each run that begins at `starts`."""
+    return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
+
+
+def position_in_group(starts: I64, total: int) -> I64:
+    """0, 1, 2 … within each run."""
+    lengths = np.diff(np.append(starts, total))
+    return np.arange(total, dtype=np.int64) - np.repeat(starts, lengths)
+
+
+def lookup(keys_sorted: I64, keys: I64) -> I64:
+    """Row of each key in `keys_sorted` (its first, when it occurs twice), -1 where it is missing."""
+    if len(keys_sorted) == 0:
+        return np.full(len(keys), -1, np.int64)
+    at = np.searchsorted(keys_sorted, keys)
+    at = np.minimum(at, len(keys_sorted) - 1)
+    return np.where(keys_sorted[at] == keys, at, -1)
+
+
+def group_ids(columns: list[NDArray[np.generic]]) -> tuple[I64, I64]:
+    """Dense group number of each row by all `columns`, and one representative row of every group."""
+    order = np.lexsort(tuple(reversed(columns)))
+    if len(order) == 0:
+        return np.zeros(0, np.int64), order
+    changed = np.zeros(len(order), bool)
+    changed[0] = True
+    for column in columns:
+        ordered = column[order]
+        changed[1:] |= ordered[1:] != ordered[:-1]
+    ids = np.empty(len(order), np.int64)
+    ids[order] = np.cumsum(changed) - 1
+    return ids, order[changed]
+
+
+def median_int(values: NDArray[np.int64]) -> int:
+    """Median of integers; of an even count the lower of the two middle values' mean, rounded down to whole ns."""
+    return int(np.floor(np.median(values))) if len(values) else 0

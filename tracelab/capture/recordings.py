@@ -1,0 +1,122 @@
+"""Bundled recordings of bundled workloads, and which of them answers a given command line."""
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracelab.errors import InputError, UsageError
+
+Options = Mapping[str, str | bool]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recording. `options` is the full set that it was made with, as `normalised` gives it."""
+
+    file: Path
+    workload: str
+    options: Options
+
+    @property
+    def command(self) -> str:
+        """How to ask for it."""
+        return " ".join(["tracelab profile", self.workload, *as_arguments(self.options)])
+
+
+def recordings(folder: Path) -> tuple[Recording, ...]:
+    """The recordings that `folder`/manifest.json lists, as far as they are of a workload.
+
+    Raises InputError if the manifest cannot be read.
+    """
+    manifest = folder / "manifest.json"
+    if not manifest.is_file():
+        return ()
+    try:
+        listed = json.loads(manifest.read_text(encoding="utf-8"))
+        entries = listed["recordings"] if isinstance(listed, dict) else listed
+        return tuple(
+            Recording(folder / entry["file"], entry["workload"], normalised(entry["options"]))
+            for entry in entries
+            if entry.get("workload") and "options" in entry
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the list of recordings {manifest} is damaged: {error!r}") from error
+
+
+def find_recording(folder: Path, workload: str, options: Options) -> Recording | None:
+    """The recording of `workload` made with exactly `options`, None if there is none."""
+    for recording in recordings(folder):
+        if recording.workload == workload and dict(recording.options) == dict(options):
+            return recording
+    return None
+
+
+def workload_defaults(module: Path) -> dict[str, str | bool]:
+    """The options of a workload with their defaults: the literal dict DEFAULTS in its source, which is not imported."""
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        if any(isinstance(target, ast.Name) and target.id == "DEFAULTS" for target in targets):
+            assert isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+            return normalised(ast.literal_eval(node.value))
+    return {}
+
+
+def normalised(options: Mapping[str, object]) -> dict[str, str | bool]:
+    """Options by `--name`; a flag is a bool, every other value its text, a whole number without leading zeros or `k`."""
+    return {f"--{name.lstrip('-').replace('_', '-')}": _value(value) for name, value in options.items()}
+
+
+def resolve(arguments: Sequence[str], defaults: Options, workload: str) -> dict[str, str | bool]:
+    """The full option set that `arguments` ask for. Raises UsageError for an option that the workload has not."""
+    resolved = dict(defaults)
+    rest = list(arguments)
+    while rest:
+        name, separator, value = rest.pop(0).partition("=")
+        if name not in defaults:
+            raise UsageError(f"{workload} has no option {name}; it has {' '.join(sorted(defaults))}")
+        if isinstance(defaults[name], bool):
+            resolved[name] = True
+        elif separator or rest:
+            resolved[name] = _value(value if separator else rest.pop(0))
+        else:
+            raise UsageError(f"{workload}: the option {name} needs a value")
+    return resolved
+
+
+def split_arguments(arguments: Sequence[str], defaults: Options) -> tuple[list[str], list[str]]:
+    """Words after a workload's name, split into the workload's own options and all others, each in order."""
+    own: list[str] = []
+    others: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, separator, _ = word.partition("=")
+        if name not in defaults:
+            others.append(word)
+            continue
+        own.append(word)
+        if not separator and not isinstance(defaults[name], bool) and rest:
+            own.append(rest.pop(0))
+    return own, others
+
+
+def as_arguments(options: Options) -> list[str]:
+    """Options as words of a command line; flags that are off are left out."""
+    words: list[str] = []
+    for name, value in options.items():
+        if isinstance(value, bool):
+            words += [name] if value else []
+        else:
+            words += [name, value]
+    return words
+
+
+def _value(value: object) -> str | bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value)
+    return str(int(text)) if text.isdigit() else text

@@ -1,0 +1,138 @@
+"""`tracelab profile` from the command line to a trace on disk: capture, or on a machine without GPU a recording."""
+
+import shutil
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tracelab.capture import gpu
+from tracelab.capture.command import CaptureOptions
+from tracelab.capture.folder import RunFolder, make_run_folder, remove_if_empty, write_command
+from tracelab.capture.nsys import find_nsys, require_importer
+from tracelab.capture.outcome import NothingCapturedError
+from tracelab.capture.progress import Progress
+from tracelab.capture.recordings import find_recording, recordings, resolve, workload_defaults
+from tracelab.capture.run import Capture, capture, require_program
+from tracelab.capture.scrub import scrub
+from tracelab.errors import CaptureUnavailableError, TracelabError, UsageError
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A bundled workload: its name, the module that runs it, and that module's source file."""
+
+    name: str
+    module: str
+    source: Path
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for: either a workload with its arguments, or a command."""
+
+    workload: Workload | None = None
+    arguments: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    options: CaptureOptions = field(default_factory=CaptureOptions)
+    nsys: str | None = None
+    output: Path | None = None
+    keep_environment: bool = False
+    replay: bool = True
+
+    @property
+    def name(self) -> str:
+        """What the run folder is named after."""
+        return self.workload.name if self.workload else self.command[0]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A trace to analyse. `capture` is None and `recording` names the file when a recording stands in for a capture."""
+
+    trace: Path
+    folder: RunFolder | None
+    capture: Capture | None
+    recording: str | None
+
+
+def profile_session(request: Request, samples: Path, progress: Progress) -> Session:
+    """Capture what `request` asks for; on a machine without any GPU take the matching recording of `samples`.
+
+    Raises CaptureUnavailableError where nothing can be captured and no recording answers, UsageError for a program or
+    option that does not exist, and the reasons of `capture` when nothing was captured.
+    """
+    if request.workload is not None:
+        resolve(request.arguments, workload_defaults(request.workload.source), request.workload.name)
+    else:
+        require_program(request.command)
+    if not gpu.has_gpu():
+        return _replay(request, samples)
+    nsys = find_nsys(request.nsys)
+    require_importer(nsys)
+    folder = make_run_folder(request.name, request.output, keep_environment=request.keep_environment)
+    try:
+        done = _captured(request, folder, capture(nsys, _command(request), _options(request), folder.private, progress))
+    except NothingCapturedError as error:
+        raise _of_workload(request, error) from error
+    except KeyboardInterrupt as error:
+        raise TracelabError(f"stopped by Ctrl-C; what was captured is kept in {folder.private}") from error
+    except OSError as error:
+        raise TracelabError(f"the run folder {folder.path} cannot be written: {error.strerror or error}") from error
+    finally:
+        progress.done()
+        remove_if_empty(folder)
+    return done
+
+
+def _captured(request: Request, folder: RunFolder, done: Capture) -> Session:
+    write_command(folder, done.command_line)
+    if request.keep_environment:
+        shutil.copyfile(done.sqlite, folder.trace)
+    else:
+        scrub(done.sqlite, folder.trace)
+    for path in folder.private.iterdir():
+        path.chmod(0o600)
+    return Session(trace=folder.trace, folder=folder, capture=done, recording=None)
+
+
+def _command(request: Request) -> tuple[str, ...]:
+    if request.workload is None:
+        return request.command
+    return (sys.executable, "-m", request.workload.module, *request.arguments)
+
+
+def _options(request: Request) -> CaptureOptions:
+    if request.workload is None:
+        return request.options
+    return replace(request.options, capture_range=True)  # bundled workloads call cudaProfilerStart and Stop
+
+
+def _of_workload(request: Request, error: NothingCapturedError) -> TracelabError:
+    """A workload says itself, on stderr, why it cannot run; its exit codes mean the same as tracelab's."""
+    if request.workload is None or error.program_exit_code not in (2, 5):
+        return error
+    kind = UsageError if error.program_exit_code == 2 else CaptureUnavailableError
+    return kind(f"{request.workload.name} did not run; its own message stands above")
+
+
+def _replay(request: Request, samples: Path) -> Session:
+    workload = request.workload
+    if workload is None or not request.replay:
+        raise CaptureUnavailableError(
+            "this machine has no NVIDIA GPU, so nothing can be captured here; `tracelab report TRACE` reads a trace that was "
+            "captured elsewhere"
+        )
+    asked = resolve(request.arguments, workload_defaults(workload.source), workload.name)
+    recording = find_recording(samples, workload.name, asked)
+    if recording is None:
+        known = [entry.command for entry in recordings(samples) if entry.workload == workload.name]
+        there = "; there are recordings of: " + ", ".join(known) if known else ""
+        raise CaptureUnavailableError(
+            f"this machine has no NVIDIA GPU, and {workload.name} with these options was not recorded{there}"
+        )
+    folder = None
+    if request.output is not None:
+        folder = make_run_folder(workload.name, request.output)
+        shutil.copyfile(recording.file, folder.trace)
+        folder.private.rmdir()
+    return Session(trace=recording.file, folder=folder, capture=None, recording=recording.file.name)

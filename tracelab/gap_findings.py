@@ -1,0 +1,92 @@
+"""What idle time tells an engineer to do, ranked elsewhere by the time it could save."""
+
+from tracelab.gap_classes import CLASSES
+from tracelab.report import OtherGroup
+from tracelab.result import Finding
+from tracelab.units import time as format_time
+from tracelab.units import times
+from tracelab.view import View
+
+_WORTH_A_LINE = 0.05  # share of the step from which a kind of idle time is a finding
+_USUAL_US_PER_LAUNCH = (2, 5)  # cost of a launch that the host issues in time: 2 to 5 µs
+
+
+def findings(view: View) -> list[Finding]:
+    """Launch gaps, waits and pauses between steps of the representative step, each with its upper bound."""
+    if view.steps_used == 0 or view.time_incomplete:
+        return []
+    return [f for f in (_launch(view), _sync(view), _between(view), _profiler(view)) if f is not None]
+
+
+def _idle(view: View, name: str) -> int:
+    return int(view.idle_by_class[CLASSES.index(name), view.representative])
+
+
+def _step(view: View) -> int:
+    at = int((view.timed == view.representative).argmax())
+    return int(view.step_ns[at])
+
+
+def _launch(view: View) -> Finding | None:
+    idle, step = _idle(view, "launch"), _step(view)
+    if idle < _WORTH_A_LINE * step:
+        return None
+    late, whole, rest = times(idle, step, step - idle)
+    title = (
+        f"The host launches too late: launch gaps are {late} of {whole}; "
+        f"without them this step could come down to {rest}."
+    )
+    return Finding("host-bound", title, " ".join((_graph_advice(view), _per_launch(view, idle))), idle)
+
+
+def _graph_advice(view: View) -> str:
+    kernels = float(view.table.kernels[view.used[view.representative]])
+    twin = next((other for other in view.others if _same_work_faster(view, other, kernels)), None)
+    if twin is not None:
+        return (
+            f"{twin.pattern} runs the same {kernels:g} kernels in {format_time(twin.step_ns)}: "
+            "capture this step in a CUDA graph."
+        )
+    return f"A CUDA graph launches the whole step with one call; its GPU work takes {_busy(view)}."
+
+
+def _same_work_faster(view: View, other: OtherGroup, kernels: float) -> bool:
+    return other.kernels_per_step == kernels and other.step_ns < view.step_time_ns
+
+
+def _busy(view: View) -> str:
+    return format_time(int(view.busy_ns[view.representative]))
+
+
+def _per_launch(view: View, idle: int) -> str:
+    launches = int(view.table.launches[view.used[view.representative]])
+    low, high = _USUAL_US_PER_LAUNCH
+    return f"{format_time(idle // max(launches, 1))} idle per launch, where {low}–{high} µs are usual."
+
+
+def _sync(view: View) -> Finding | None:
+    idle, step = _idle(view, "sync"), _step(view)
+    if idle < _WORTH_A_LINE * step:
+        return None
+    title = f"The host waits for the GPU inside the step and launches only then: {format_time(idle)} of idle GPU."
+    return Finding("sync-in-step", title, "Look for .item(), .tolist(), .cpu() or a synchronise in the step.", idle)
+
+
+def _between(view: View) -> Finding | None:
+    step = _step(view)
+    late = [CLASSES.index("launch"), CLASSES.index("sync")]
+    launch, sync = (int(view.between_by_class[c, view.representative]) for c in late)
+    if launch + sync < _WORTH_A_LINE * step:
+        return None
+    late_text, whole = times(launch + sync, step)
+    title = f"The GPU waits for the host between steps: {late_text} of {whole}."
+    cause = "the host came back from a wait and then launched" if sync >= launch else "the next launch came late"
+    return Finding("late-between-steps", title, f"Cause: {cause}.", launch + sync)
+
+
+def _profiler(view: View) -> Finding | None:
+    idle, step = _idle(view, "profiler"), _step(view)
+    if idle < _WORTH_A_LINE * step:
+        return None
+    title = f"The profiler itself stopped the launching thread for {format_time(idle)} of the step."
+    return Finding("profiler-overhead", title, "Without nsys this time is not lost; trace fewer APIs.", None)

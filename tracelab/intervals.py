@@ -1,0 +1,102 @@
+"""Unions, complements and even shares of time intervals, in whole ns, without loops over intervals."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import group_starts
+from tracelab.trace import I64
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The union of intervals as disjoint blocks in order; touching intervals are one block.
+
+    `first` and `last` are the rows (of the input) that begin and end each block.
+    """
+
+    start: I64
+    end: I64
+    first: I64
+    last: I64
+    before: I64  # covered ns before each block
+
+    def covered(self, from_ns: I64, to_ns: I64) -> I64:
+        """Covered time inside each [from, to)."""
+        return self._covered_until(to_ns) - self._covered_until(from_ns)
+
+    def _covered_until(self, time_ns: I64) -> I64:
+        if len(self.start) == 0:
+            return np.zeros(len(time_ns), np.int64)
+        at = np.searchsorted(self.start, time_ns, side="right") - 1
+        block = np.maximum(at, 0)
+        inside = np.minimum(time_ns, self.end[block]) - self.start[block]
+        return np.where(at >= 0, self.before[block] + inside, 0)
+
+
+def union(start: I64, end: I64) -> Timeline:
+    """Union of [start, end), sorted by start. Empty intervals cover nothing, but may begin or end a block."""
+    if len(start) == 0:
+        none = np.zeros(0, np.int64)
+        return Timeline(none, none, none, none, none)
+    reach = np.maximum.accumulate(end)
+    opens = np.concatenate(([True], start[1:] > reach[:-1]))
+    first = np.flatnonzero(opens)
+    stop = np.append(first[1:], len(start)) - 1
+    block_start, block_end = start[first], reach[stop]
+    before = np.concatenate(([0], np.cumsum(block_end - block_start)[:-1]))
+    # The row that ends a block is the first one to reach the block's end.
+    reached = np.flatnonzero(end == np.repeat(block_end, np.diff(np.append(first, len(start)))))
+    owner = np.searchsorted(first, reached, side="right") - 1
+    last = reached[group_starts(owner)]
+    return Timeline(block_start, block_end, first, last, before)
+
+
+def shift_apart(group: I64, start: I64, end: I64) -> tuple[I64, I64]:
+    """Move each group of intervals onto a stretch of time of its own; `group` is sorted, `start` within a group."""
+    if len(group) == 0:
+        return start, end
+    first = group_starts(group)
+    counts = np.diff(np.append(first, len(group)))
+    lowest = np.minimum.reduceat(start, first)
+    extent = np.maximum.reduceat(end, first) - lowest + 1
+    offset = np.concatenate(([0], np.cumsum(extent)[:-1])) - lowest
+    moved = np.repeat(offset, counts)
+    return start + moved, end + moved
+
+
+def new_coverage(group: I64, start: I64, end: I64) -> I64:
+    """Time that each interval adds to the union of those before it in its group; sums to the union per group."""
+    if len(group) == 0:
+        return np.zeros(0, np.int64)
+    left, right = shift_apart(group, start, end)
+    reach = np.concatenate(([left[0]], np.maximum.accumulate(right)[:-1]))
+    return np.maximum(right - np.maximum(left, reach), 0)
+
+
+def even_shares(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
+    """Time of each interval when every instant is split evenly among the intervals of its group active then (ns)."""
+    if len(group) == 0:
+        return np.zeros(0, np.float64)
+    left, right = shift_apart(group, start, end)
+    times = np.concatenate((left, right))
+    change = np.concatenate((np.ones(len(left), np.int64), np.full(len(right), -1, np.int64)))
+    order = np.argsort(times, kind="stable")
+    times, active = times[order], np.cumsum(change[order])
+    lengths = np.diff(times)
+    each = np.divide(lengths, active[:-1], out=np.zeros(len(lengths)), where=active[:-1] > 0)
+    passed = np.concatenate(([0.0], np.cumsum(each)))
+    return passed[np.searchsorted(times, right)] - passed[np.searchsorted(times, left)]
+
+
+def largest_remainder(values: NDArray[np.float64], total: int) -> I64:
+    """Whole numbers near `values` that add up to `total`: the largest fractions are rounded up first."""
+    floors = np.floor(values).astype(np.int64)
+    missing = total - int(floors.sum())
+    if len(values) and missing:
+        order = np.argsort(-(values - floors), kind="stable")
+        each, extra = divmod(missing, len(values))
+        floors += each
+        floors[order[:extra]] += 1
+    return floors

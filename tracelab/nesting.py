@@ -1,0 +1,70 @@
+"""Which NVTX range is innermost at a given time on a given thread: vectorised, for nested and overlapping ranges.
+
+Ranges come outer before inner (thread, start, descending end). `parent[i]` is the nearest earlier range of the same
+thread that ends no sooner, found by pointer jumping: every range between i and its candidate ends before i does, so the
+candidate of a failed candidate is the next one to try. The innermost range open at t is reached from the last range
+started by t by climbing parents until one is still open.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelab.trace import ABSENT, I32, I64, Bool, Ranges
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Some rows of `Ranges` with their nesting. `rows` are row numbers of the full table; `parent` indexes `rows`."""
+
+    rows: I64
+    start: I64
+    end: I64
+    thread: I32
+    parent: I64
+
+    def innermost(self, thread: I32, time_ns: I64) -> I64:
+        """Row of the full table that is innermost at each (thread, time), ABSENT where no range is open."""
+        at = self._last_started(thread, time_ns)
+        while True:
+            ended = np.flatnonzero((at >= 0) & (self.end[at] < time_ns))
+            if len(ended) == 0:
+                break
+            at[ended] = self.parent[at[ended]]
+        return np.where(at >= 0, self.rows[at] if len(self.rows) else ABSENT, ABSENT)
+
+    def parent_rows(self, total: int) -> I64:
+        """Parent of every row of the full table of `total` rows, as a row of that table; ABSENT for the rest."""
+        full = np.full(total, ABSENT, np.int64)
+        inner = self.parent >= 0
+        full[self.rows[inner]] = self.rows[self.parent[inner]]
+        return full
+
+    def _last_started(self, thread: I32, time_ns: I64) -> I64:
+        at = np.full(len(time_ns), ABSENT, np.int64)
+        for code in np.unique(self.thread):
+            lo, hi = np.searchsorted(self.thread, (code, code + 1))
+            asked = np.flatnonzero(thread == code)
+            found = np.searchsorted(self.start[lo:hi], time_ns[asked], side="right") - 1
+            at[asked] = np.where(found >= 0, found + lo, ABSENT)
+        return at
+
+
+def build_forest(ranges: Ranges, keep: Bool) -> Forest:
+    """Nesting of the ranges where `keep` is True."""
+    rows = np.flatnonzero(keep)
+    end, thread = ranges.end[rows], ranges.thread[rows]
+    return Forest(rows, ranges.start[rows], end, thread, _parents(end, thread))
+
+
+def _parents(end: I64, thread: I32) -> I64:
+    candidate = np.arange(len(end), dtype=np.int64) - 1
+    unsettled = np.arange(len(end), dtype=np.int64)
+    while len(unsettled):
+        at = candidate[unsettled]
+        foreign = (at >= 0) & (thread[at] != thread[unsettled])
+        candidate[unsettled[foreign]] = ABSENT
+        inside = ~foreign & (at >= 0) & (end[at] < end[unsettled])
+        unsettled = unsettled[inside]
+        candidate[unsettled] = candidate[at[inside]]
+    return candidate

@@ -1,0 +1,151 @@
+"""GPUs of an nsys export, and which physical GPU each row of GPU work ran on."""
+
+import json
+import sqlite3
+from typing import Any
+
+import numpy as np
+
+from tracelab import nsys_tables as tables
+from tracelab.arrays import group_ids
+from tracelab.nsys_ops import RawOps
+from tracelab.nsys_raw import Identities
+from tracelab.sqlite_read import NULL, read_ints, read_texts, table_names
+from tracelab.trace import I32, Gpu
+
+Notes = tuple[tuple[str, str], ...]
+
+# nsys 2021 and older: bandwidth in kB/s (reference: the export's own schema), hence the factor.
+_OLD_GPUS = tables.TableSpec(
+    "TARGET_INFO_CUDA_GPU",
+    ("id", "numMultiprocessors", "globalMemoryBandwidth", "computeCapabilityMajor", "computeCapabilityMinor"),
+    ("name",),
+)
+_SYSTEM_ENV = tables.TableSpec("TARGET_INFO_SYSTEM_ENV", (), ("name", "value"))
+_BYTES_PER_KB = 1000
+
+
+def read_gpus(connection: sqlite3.Connection) -> tuple[list[tuple[Gpu, int | None]], Notes]:
+    """Each GPU with its CUDA ordinal (None where the file lacks it); display adapters without SMs are left out."""
+    present = table_names(connection)
+    for reader, table in ((_gpu_info, tables.GPU_INFO.name), (_old_gpus, _OLD_GPUS.name), (_gpu_json, "")):
+        if not table or table in present:
+            gpus = reader(connection)
+            if gpus:
+                return gpus, ()
+    return [], (("no-gpu-info", "The trace does not describe its GPU; give --gpu NAME for limits and bandwidth."),)
+
+
+def device_map(
+    connection: sqlite3.Connection, gpus: list[tuple[Gpu, int | None]], raw: RawOps, identities: Identities
+) -> tuple[tuple[Gpu, ...], I32, Notes]:
+    """The GPUs that did work, the row of each GPU op among them, and a note where the mapping had to be guessed.
+
+    deviceId is the CUDA ordinal inside its process, not the id of the GPU table.
+    """
+    pid, ordinal = raw.columns["globalPid"], raw.columns["deviceId"]
+    pairs, rows = group_ids([pid, ordinal])
+    declared = _declared(connection)
+    found, guessed = [], False
+    for row in rows:
+        key = (int(pid[row]) >> 24 & 0xFFFFFF, int(ordinal[row]))
+        gpu, sure = _resolve(key, declared, gpus)
+        found.append(gpu)
+        guessed |= not sure
+    devices = tuple(sorted(set(found), key=lambda gpu: gpu.id))
+    codes = np.array([devices.index(gpu) for gpu in found], np.int32)
+    doubtful = guessed and (len(gpus) > 1 or len(identities.processes) > 1)
+    note = ("device-mapping", "The trace does not say which GPU each CUDA ordinal is; matched by its order.")
+    return devices, codes[pairs] if len(codes) else np.zeros(0, np.int32), (note,) if doubtful else ()
+
+
+def _declared(connection: sqlite3.Connection) -> dict[tuple[int, int], int]:
+    raw = read_ints(connection, tables.CUDA_DEVICE)
+    return dict(zip(zip(raw["pid"].tolist(), raw["cudaId"].tolist(), strict=True), raw["gpuId"].tolist(), strict=True))
+
+
+def _resolve(
+    key: tuple[int, int], declared: dict[tuple[int, int], int], gpus: list[tuple[Gpu, int | None]]
+) -> tuple[Gpu, bool]:
+    by_id = {gpu.id: gpu for gpu, _ in gpus}
+    if key in declared and declared[key] in by_id:
+        return by_id[declared[key]], True
+    ordinals = [cuda for _, cuda in gpus]
+    if len(set(ordinals)) == len(gpus):
+        for gpu, cuda in gpus:
+            if cuda == key[1]:
+                return gpu, len(gpus) == 1
+    return by_id.get(key[1], Gpu(id=max(key[1], 0), name="unknown GPU")), len(gpus) == 1
+
+
+def _gpu_info(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
+    raw = read_ints(connection, tables.GPU_INFO)
+    names = read_texts(connection, tables.GPU_INFO, "name")
+    rows = range(len(names))
+    return [
+        (_gpu(names[row] or "", {key: _known(column[row]) for key, column in raw.items()}), _known_or_zero(raw, row))
+        for row in rows
+        if _known(raw["smCount"][row])
+    ]
+
+
+def _gpu(name: str, facts: dict[str, int | None]) -> Gpu:
+    return Gpu(
+        id=facts["id"] or 0,
+        name=name,
+        sm_count=facts["smCount"],
+        memory_bytes=facts["totalMemory"],
+        bandwidth_bytes_per_s=facts["memoryBandwidth"],
+        compute_major=facts["computeMajor"],
+        compute_minor=facts["computeMinor"] or 0,
+        registers_per_sm=facts["maxRegistersPerSm"],
+        registers_per_block=facts["maxRegistersPerBlock"],
+        shared_bytes_per_sm=facts["maxShmemPerSm"],
+        warps_per_sm=facts["maxWarpsPerSm"],
+        blocks_per_sm=facts["maxBlocksPerSm"],
+        threads_per_warp=facts["threadsPerWarp"],
+    )
+
+
+def _old_gpus(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
+    raw, names = read_ints(connection, _OLD_GPUS), read_texts(connection, _OLD_GPUS, "name")
+    return [
+        (
+            Gpu(
+                id=_known(raw["id"][row]) or 0,
+                name=name or "",
+                sm_count=_known(raw["numMultiprocessors"][row]),
+                bandwidth_bytes_per_s=(_known(raw["globalMemoryBandwidth"][row]) or 0) * _BYTES_PER_KB or None,
+                compute_major=_known(raw["computeCapabilityMajor"][row]),
+                compute_minor=_known(raw["computeCapabilityMinor"][row]) or 0,
+            ),
+            None,
+        )
+        for row, name in enumerate(names)
+    ]
+
+
+def _gpu_json(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
+    """Second fallback: the same facts as JSON among the system's properties."""
+    keys, values = read_texts(connection, _SYSTEM_ENV, "name"), read_texts(connection, _SYSTEM_ENV, "value")
+    found = [value for key, value in zip(keys, values, strict=True) if key == "GpuInfo" and value]
+    try:
+        entries = json.loads(found[0]) if found else []
+    except ValueError:
+        return []
+    return [_from_json(i, entry) for i, entry in enumerate(entries if isinstance(entries, list) else [])]
+
+
+def _from_json(index: int, entry: Any) -> tuple[Gpu, int | None]:
+    facts = entry if isinstance(entry, dict) else {}
+    sm_count = facts.get("smCount") or facts.get("numMultiprocessors")
+    return Gpu(index, str(facts.get("name", "")), int(sm_count) if str(sm_count).isdigit() else None), None
+
+
+def _known(value: np.int64 | int) -> int | None:
+    return int(value) if value not in (NULL, 0) else None
+
+
+def _known_or_zero(raw: dict[str, np.ndarray[Any, np.dtype[np.int64]]], row: int) -> int | None:
+    ordinal = int(raw["cuDevice"][row])
+    return None if ordinal == NULL else ordinal

@@ -1,0 +1,168 @@
+"""Loads an nsys SQLite export into the trace model."""
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from tracelab import nsys_tables as tables
+from tracelab.arrays import order_by
+from tracelab.errors import InputError
+from tracelab.failures import strip_version
+from tracelab.nsys_gpus import device_map, read_gpus
+from tracelab.nsys_nvtx import read_nvtx
+from tracelab.nsys_ops import link_calls, read_ops
+from tracelab.nsys_raw import Identities, Names, read_strings
+from tracelab.sqlite_read import NULL, open_readonly, read_ints, read_texts, table_names
+from tracelab.trace import ABSENT, I32, I64, Calls, Diagnostic, GraphNodes, Overheads, Trace
+
+Columns = dict[str, I64]
+
+# Without these a SQLite file is no finished export: every exporter writes StringIds first and the target's description
+# or the recorded events after it (seen: an exporter that stopped with an error leaves StringIds and ProcessStreams).
+_FINISHED = ("TARGET_INFO_GPU", "ANALYSIS_DETAILS", "TARGET_INFO_SYSTEM_ENV", tables.KERNEL.name, tables.RUNTIME.name)
+
+
+def load_nsys_sqlite(path: Path) -> Trace:
+    """Load `path`. Raises InputError when it is no nsys export, or one that was not finished."""
+    with open_readonly(path) as connection:
+        try:
+            _require_export(connection, path)
+            return _load(connection, path)
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"{path}: not a readable SQLite export ({error}); export the report again.") from error
+
+
+def _require_export(connection: sqlite3.Connection, path: Path) -> None:
+    present = table_names(connection)
+    if tables.STRINGS.name not in present:
+        raise InputError(f"{path}: a SQLite file, but not an nsys export (it has no table StringIds).")
+    if not present.intersection(_FINISHED):
+        raise InputError(
+            f"{path}: an incomplete export: the exporter stopped before it wrote any event table, so nothing can be "
+            "said of the run; export the report again with an nsys at least as new as the one that recorded it."
+        )
+
+
+def _load(connection: sqlite3.Connection, path: Path) -> Trace:
+    names = Names(read_strings(connection))
+    identities = Identities()
+    raw_ranges, marks = read_nvtx(connection, names)
+    raw_calls = read_ints(connection, tables.RUNTIME)
+    raw_overheads = read_ints(connection, tables.OVERHEAD)
+    raw_nodes = _graph_nodes(connection)
+    raw_ops = read_ops(connection, names)
+    raw_calls = _only_api_classes(raw_calls)
+    call_names = names.by_id(raw_calls.pop("nameId"), strip_version)
+    overhead_names = names.by_id(raw_overheads.pop("nameId"))
+    identities.collect(
+        threads=(raw_calls["globalTid"], raw_ranges.columns["globalTid"], raw_overheads["globalTid"],
+                 raw_nodes["globalTid"]),
+        processes=(raw_ops.columns["globalPid"],),
+    )  # fmt: skip
+    sort = names.finish()
+    calls = _calls(raw_calls, sort(call_names), identities)
+    gpus, notes = read_gpus(connection)
+    devices, op_device, mapping_notes = device_map(connection, gpus, raw_ops, identities)
+    ops = link_calls(raw_ops.finish(sort, identities, op_device), calls)
+    ranges = raw_ranges.finish(sort, identities, last_ns=_last_ns(ops.end, calls.end))
+    return Trace(
+        path=str(path),
+        format="nsys-sqlite",
+        producer=_producer(connection),
+        ops=ops,
+        calls=calls,
+        ranges=ranges,
+        overheads=_overheads(raw_overheads, sort(overhead_names), identities),
+        graph_nodes=_nodes(raw_nodes, identities),
+        names=names.final,
+        domains=raw_ranges.domains,
+        processes=identities.processes,
+        threads=identities.threads,
+        thread_process=identities.thread_process,
+        devices=devices,
+        diagnostics=tuple(_diagnostics(connection, identities)),
+        workload=marks.workload,
+        graph_mode=_graph_mode(connection),
+        loss=raw_ops.loss,
+        notes=(*notes, *mapping_notes, *raw_ranges.notes, *marks.notes),
+    )
+
+
+def _only_api_classes(raw: Columns) -> Columns:
+    # Class 67 repeats a call for its backtrace (same correlation id, return value 0 even if the call failed).
+    event_class = raw["eventClass"]
+    keep = (event_class == 0) | (event_class == 1) | (event_class == NULL)
+    keep &= (raw["start"] != NULL) & (raw["end"] != NULL)
+    return raw if keep.all() else {name: column[keep] for name, column in raw.items()}
+
+
+def _calls(raw: Columns, names: I32, identities: Identities) -> Calls:
+    thread = identities.thread_codes(raw["globalTid"])
+    end = np.maximum(raw["start"], raw["end"])
+    order = order_by(raw["start"], end, thread, raw["correlationId"], names)
+    returned = raw["returnValue"]
+    return Calls(
+        start=raw["start"][order],
+        end=end[order],
+        process=identities.thread_process[thread][order],
+        thread=thread[order],
+        correlation=raw["correlationId"][order],
+        name=names[order],
+        return_value=np.where(returned == NULL, 0, returned)[order],
+        driver=raw["eventClass"][order] == 1,
+    )
+
+
+def _overheads(raw: Columns, names: I32, identities: Identities) -> Overheads:
+    keep = (raw["start"] != NULL) & (raw["end"] > raw["start"])
+    thread = identities.thread_codes(raw["globalTid"])[keep]
+    start, end, name = raw["start"][keep], raw["end"][keep], names[keep]
+    order = order_by(start, end, thread, name)
+    process = identities.thread_process[thread]
+    return Overheads(start[order], end[order], process[order], thread[order], name[order])
+
+
+def _graph_nodes(connection: sqlite3.Connection) -> Columns:
+    new, old = read_ints(connection, tables.GRAPH_NODES), read_ints(connection, tables.GRAPH_NODES_OLD)
+    both = {name: np.concatenate((new[name], old[name])) for name in new}
+    keep = (both["graphNodeId"] != NULL) & (both["start"] != NULL)
+    return {name: column[keep] for name, column in both.items()}
+
+
+def _nodes(raw: Columns, identities: Identities) -> GraphNodes:
+    thread = identities.thread_codes(raw["globalTid"])
+    origin = np.where(raw["originalGraphNodeId"] == NULL, ABSENT, raw["originalGraphNodeId"])
+    order = order_by(raw["start"], raw["graphNodeId"], origin, thread)
+    return GraphNodes(raw["start"][order], thread[order], raw["graphNodeId"][order], origin[order])
+
+
+def _last_ns(*ends: I64) -> int:
+    return max((int(column.max()) for column in ends if len(column)), default=0)
+
+
+def _pairs(connection: sqlite3.Connection, *specs: tables.TableSpec) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for spec in specs:
+        keys, values = read_texts(connection, spec, "name"), read_texts(connection, spec, "value")
+        found.update((k, v) for k, v in zip(keys, values, strict=True) if k and v)
+    return found
+
+
+def _producer(connection: sqlite3.Connection) -> str | None:
+    version = _pairs(connection, tables.EXPORT_META_OLD, tables.EXPORT_META).get("EXPORT_PRODUCT_VERSION")
+    return f"nsys {'.'.join(version.split('.')[:3])}" if version else None
+
+
+def _graph_mode(connection: sqlite3.Connection) -> str | None:
+    facts = _pairs(connection, tables.CAPTURE_META)
+    modes = [value for key, value in sorted(facts.items()) if key.endswith("CUDA_GRAPH_TRACE_OPTIONS:MODE")]
+    return modes[0].lower() if modes else None
+
+
+def _diagnostics(connection: sqlite3.Connection, identities: Identities) -> Iterable[Diagnostic]:
+    numbers = read_ints(connection, tables.DIAGNOSTICS)
+    texts = read_texts(connection, tables.DIAGNOSTICS, "text")
+    for severity, pid, text in zip(numbers["severity"], numbers["globalPid"], texts, strict=True):
+        yield Diagnostic(int(severity), text or "", identities.process_code(int(pid)))

@@ -1,0 +1,121 @@
+"""NVTX ranges, domains and the workload record of an nsys export."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracelab import nsys_tables as tables
+from tracelab.arrays import group_ids
+from tracelab.nsys_raw import Identities, Names
+from tracelab.sqlite_read import NULL, read_ints, read_texts
+from tracelab.trace import I32, I64, PUSH_POP, START_END, Ranges
+
+_RECORD_KEY = "tracelab.workload"
+_PROCESS_BITS = ~0xFFFFFF
+
+
+@dataclass(frozen=True)
+class RawRanges:
+    """Ranges as read, in file order; `duration_ns` is the length of the capture, where the file says it."""
+
+    columns: dict[str, I64]
+    names: I32
+    domain: I32
+    domains: tuple[str, ...]
+    duration_ns: int | None
+    notes: tuple[tuple[str, str], ...]
+
+    def finish(self, sort: Callable[[I32], I32], identities: Identities, last_ns: int) -> Ranges:
+        """Final codes, order and ends. A range that never ended lasts until the last event and is marked open."""
+        start, end = self.columns["start"], self.columns["end"]
+        is_open = (end == NULL) | (end == (self.duration_ns if self.duration_ns is not None else NULL))
+        closed = end[~is_open]
+        last = max(last_ns, int(closed.max(initial=last_ns)), int(start.max(initial=last_ns)))
+        end = np.where(end == NULL, last, end)
+        thread, names = identities.thread_codes(self.columns["globalTid"]), sort(self.names)
+        kind = np.where(np.isin(self.columns["eventType"], tables.NVTX_PUSH_POP), PUSH_POP, START_END)
+        order = np.lexsort((names, -end, start, thread))
+        return Ranges(
+            start=start[order],
+            end=end[order],
+            thread=thread[order],
+            name=names[order],
+            domain=self.domain[order],
+            kind=kind[order].astype(np.uint8),
+            open=is_open[order],
+        )
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The workload record, if a program emitted one, and what was wrong with those that could not be read."""
+
+    workload: Mapping[str, Any] | None
+    notes: tuple[tuple[str, str], ...]
+
+
+def read_nvtx(connection: sqlite3.Connection, names: Names) -> tuple[RawRanges, Marks]:
+    """Ranges of every domain, and the workload record."""
+    raw = read_ints(connection, tables.NVTX)
+    codes = _names(connection, names, raw["textId"])
+    return _ranges(connection, raw, codes, names), _marks(raw, codes, names)
+
+
+def _ranges(connection: sqlite3.Connection, raw: dict[str, I64], codes: I32, names: Names) -> RawRanges:
+    is_range = np.isin(raw["eventType"], tables.NVTX_PUSH_POP + tables.NVTX_START_END) & (raw["start"] != NULL)
+    inverted = is_range & (raw["end"] != NULL) & (raw["end"] < raw["start"])
+    keep = is_range & ~inverted
+    domain, domains = _domains(raw, codes, names)
+    notes: tuple[tuple[str, str], ...] = ()
+    if inverted.any():
+        notes = (("inverted-ranges", f"{int(inverted.sum())} NVTX ranges end before they start and were left out."),)
+    duration = read_ints(connection, tables.DETAILS)["duration"]
+    duration_ns = int(duration[0]) if len(duration) and duration[0] != NULL else None
+    columns = {name: raw[name][keep] for name in ("start", "end", "eventType", "globalTid")}
+    return RawRanges(columns, codes[keep], domain[keep], domains, duration_ns, notes)
+
+
+def _marks(raw: dict[str, I64], codes: I32, names: Names) -> Marks:
+    """The workload record is an NVTX mark whose text is JSON with the key `tracelab.workload`."""
+    marked = np.unique(codes[raw["eventType"] == tables.NVTX_MARK])
+    texts = sorted(text for text in names.texts(marked) if _RECORD_KEY in text)
+    records = [record for record in map(_parse, texts) if record is not None]
+    notes = [] if len(records) == len(texts) else [("workload-record", "A workload record is not valid JSON; ignored.")]
+    if len(records) > 1:
+        notes.append(("workload-record", f"{len(records)} different workload records; the first is used."))
+    return Marks(records[0] if records else None, tuple(notes))
+
+
+def _parse(text: str) -> Mapping[str, Any] | None:
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and _RECORD_KEY in record else None
+
+
+def _names(connection: sqlite3.Connection, names: Names, text_ids: I64) -> I32:
+    codes = names.by_id(text_ids)
+    if not len(text_ids) or not (text_ids == NULL).any():
+        return codes
+    direct = names.by_text(read_texts(connection, tables.NVTX, "text"))
+    return np.where(text_ids == NULL, direct, codes).astype(np.int32)
+
+
+def _domains(raw: dict[str, I64], codes: I32, names: Names) -> tuple[I32, tuple[str, ...]]:
+    """Domain code of each row and the domains' names; code 0 is the default domain, named by the empty string."""
+    ids = np.where(raw["domainId"] == NULL, 0, raw["domainId"])
+    owner = raw["globalTid"] & _PROCESS_BITS
+    created = np.flatnonzero(raw["eventType"] == tables.NVTX_DOMAIN)
+    named = {
+        (int(owner[row]), int(ids[row])): text
+        for row, text in zip(created, names.texts(codes[created]), strict=True)
+    }
+    pair, rows = group_ids([owner, ids])
+    labels = ["" if ids[r] == 0 else named.get((int(owner[r]), int(ids[r])), f"domain {ids[r]}") for r in rows]
+    domains = ("", *sorted(set(labels) - {""}))
+    return np.array([domains.index(label) for label in labels], np.int32)[pair], domains

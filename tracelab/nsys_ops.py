@@ -1,0 +1,130 @@
+"""GPU work of an nsys export: kernel, copy, memset and graph rows as one table, joined to their launching calls."""
+
+import dataclasses
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelab import nsys_tables as tables
+from tracelab.arrays import lookup, order_by
+from tracelab.nsys_raw import Identities, Names
+from tracelab.sqlite_read import NULL, read_ints
+from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, MEMCPY, MEMSET, Calls, Loss, Ops
+
+_SHAPE = {
+    "grid_x": "gridX", "grid_y": "gridY", "grid_z": "gridZ", "block_x": "blockX", "block_y": "blockY",
+    "block_z": "blockZ", "registers": "registersPerThread", "static_shared_bytes": "staticSharedMemory",
+    "dynamic_shared_bytes": "dynamicSharedMemory",
+}  # fmt: skip
+_INT32_MAX = int(np.iinfo(np.int32).max)
+# Times are clipped here: no capture lasts 2^60 ns (36 years), and sums of two such times still fit an int64.
+_TIME_LIMIT_NS = 1 << 60
+
+
+@dataclass(frozen=True)
+class RawOps:
+    """GPU rows as read, in file order, with provisional name codes."""
+
+    columns: dict[str, I64]
+    names: I32
+    loss: Loss
+
+    def finish(self, sort: Callable[[I32], I32], identities: Identities, device: I32) -> Ops:
+        """Final codes and order; `call` is still unset."""
+        raw, names = self.columns, sort(self.names)
+        process = identities.process_codes(raw["globalPid"])
+        correlation = np.where(raw["correlationId"] == NULL, ABSENT, raw["correlationId"] & 0xFFFFFFFF)
+        order = order_by(
+            raw["start"], raw["end"], process, device, raw["streamId"], correlation, raw["graphNodeId"], raw["kind"],
+            names,
+        )  # fmt: skip
+        node = raw["graphNodeId"][order]
+        return Ops(
+            kind=raw["kind"][order].astype(np.uint8),
+            start=raw["start"][order],
+            end=raw["end"][order],
+            process=process[order],
+            device=device[order],
+            stream=raw["streamId"][order],
+            correlation=correlation[order],
+            name=names[order],
+            call=np.full(len(order), ABSENT, np.int64),
+            graph_node=np.where(node == NULL, ABSENT, node),
+            bytes=np.maximum(raw["bytes"][order], 0),
+            **{ours: _small(raw[theirs][order]) for ours, theirs in _SHAPE.items()},
+        )
+
+
+def read_ops(connection: sqlite3.Connection, names: Names) -> RawOps:
+    """Every row of GPU work that has usable times."""
+    parts = [_kernels(connection, names), _copies(connection, names), _memsets(connection, names)]
+    parts.append(_graphs(connection, names))
+    columns = {name: _join([part[0] for part in parts], name) for name in _ALL}
+    codes = np.concatenate([part[1] for part in parts])
+    untimed = (columns["start"] == NULL) | (columns["end"] == NULL) | ((columns["start"] == 0) & (columns["end"] == 0))
+    untimed |= (np.abs(columns["start"]) > _TIME_LIMIT_NS) | (np.abs(columns["end"]) > _TIME_LIMIT_NS)
+    inverted = ~untimed & (columns["end"] < columns["start"])
+    keep = ~(untimed | inverted)
+    loss = Loss(untimed=int(untimed.sum()), inverted=int(inverted.sum()))
+    if not keep.all():
+        columns, codes = {name: column[keep] for name, column in columns.items()}, codes[keep]
+    return RawOps(columns, codes, loss)
+
+
+def link_calls(ops: Ops, calls: Calls) -> Ops:
+    """Join by (process, correlation id); never by the correlation id alone, which every process counts anew."""
+    call_key = (calls.process.astype(np.int64) << 32) | (calls.correlation & 0xFFFFFFFF)
+    order = np.argsort(call_key, kind="stable")
+    key = (ops.process.astype(np.int64) << 32) | ops.correlation
+    at = lookup(call_key[order], key)
+    call = np.where((at >= 0) & (ops.correlation >= 0), order[at] if len(order) else ABSENT, ABSENT)
+    return dataclasses.replace(ops, call=call)
+
+
+_ALL = ("kind", *tables.KERNEL.ints[:7], "graphNodeId", "bytes", *_SHAPE.values())
+
+
+def _join(parts: list[dict[str, I64]], name: str) -> I64:
+    empty = {"graphNodeId": NULL}.get(name, 0)
+    return np.concatenate([p[name] if name in p else np.full(len(p["start"]), empty, np.int64) for p in parts])
+
+
+def _with_kind(raw: dict[str, I64], kind: int) -> dict[str, I64]:
+    return {**raw, "kind": np.full(len(raw["start"]), kind, np.int64)}
+
+
+def _kernels(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I64], I32]:
+    raw = read_ints(connection, tables.KERNEL)
+    demangled, short = raw.pop("demangledName"), raw.pop("shortName")
+    codes = names.by_id(np.where(demangled == NULL, short, demangled))
+    node = raw["graphNodeId"]
+    node[node == 0] = NULL  # 2019 exports wrote the default 0 in place of NULL
+    return _with_kind(raw, KERNEL), codes
+
+
+def _copies(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I64], I32]:
+    raw = read_ints(connection, tables.MEMCPY)
+    kinds, inverse = np.unique(raw.pop("copyKind"), return_inverse=True)
+    labels = [f"memcpy {tables.COPY_KINDS.get(int(kind), '')}".strip() for kind in kinds]
+    return _with_kind(raw, MEMCPY), names.by_text(labels)[inverse]
+
+
+def _memsets(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I64], I32]:
+    raw = read_ints(connection, tables.MEMSET)
+    return _with_kind(raw, MEMSET), np.repeat(names.by_text(["memset"]), len(raw["start"]))
+
+
+def _graphs(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I64], I32]:
+    raw = read_ints(connection, tables.GRAPH_TRACE)
+    graph_id, exec_id = raw.pop("graphId"), raw.pop("graphExecId")
+    graph = np.where(exec_id == NULL, graph_id, exec_id)
+    unique, inverse = np.unique(graph, return_inverse=True)
+    labels = ["CUDA graph" if g == NULL else f"CUDA graph {g}" for g in unique]
+    raw["graphNodeId"] = np.where(graph == NULL, NULL, graph << 32)
+    return _with_kind(raw, GRAPH), names.by_text(labels)[inverse]
+
+
+def _small(column: I64) -> I32:
+    return np.clip(column, 0, _INT32_MAX).astype(np.int32)

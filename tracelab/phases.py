@@ -1,0 +1,121 @@
+"""The phase of every GPU op of the steps, and how it was found out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelab.attribution import forest_of_domains
+from tracelab.families import classify
+from tracelab.graph_phases import aligned_phases, node_phases
+from tracelab.nesting import Forest
+from tracelab.paths import NO_PHASE, Paths, phase_paths
+from tracelab.steps import StepGroup, Steps
+from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, U8, Trace
+
+METHODS = ("nvtx", "graph-node", "aligned", "rules", "cross-thread", "none")
+BY_NVTX, BY_NODE, BY_ALIGNMENT, BY_RULES, ACROSS_THREADS, BY_NONE = range(len(METHODS))
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Phase code and method code of every row of `Ops`; code 0 is "(no phase)". `call_phase` is that of every call."""
+
+    op_phase: I32
+    op_method: U8
+    names: tuple[str, ...]
+    call_phase: I32
+
+
+class _Table:
+    """Phase names under construction."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = list(names)
+        self._at = {name: code for code, name in enumerate(names)}
+
+    def code(self, name: str) -> int:
+        if name not in self._at:
+            self._at[name] = len(self.names)
+            self.names.append(name)
+        return self._at[name]
+
+
+def find_phases(trace: Trace, steps: Steps, mode: str, depth: int | None) -> Phases:
+    """Phases by NVTX, then inside graphs by node creation and alignment, then by kernel-name rules.
+
+    `mode` is one of options.PHASE_MODES: `nvtx` and `graph` stop after that stage, `kernels` uses only the rules.
+    """
+    forest = _forest(trace, steps)
+    paths = phase_paths(trace, forest, _resets(steps), depth)
+    call_phase, crossed = _call_phases(trace, steps, forest, paths)
+    table = _Table(paths.names)
+    linked = trace.ops.call >= 0
+    phase = np.zeros(len(trace.ops), np.int32)
+    method = np.full(len(trace.ops), BY_NONE, np.uint8)
+    if mode != "kernels":
+        phase[linked] = call_phase[trace.ops.call[linked]]
+        method[linked] = np.where(crossed[trace.ops.call[linked]], ACROSS_THREADS, BY_NVTX)
+        method[(phase == 0) & (method == BY_NVTX)] = BY_NONE
+    if mode in ("auto", "graph"):
+        _inside_graphs(trace, steps, forest, paths, phase, method, table)
+    if mode in ("auto", "kernels"):
+        _by_rules(trace, steps, mode, phase, method, table)
+    return Phases(phase, method, tuple(table.names), call_phase)
+
+
+def _forest(trace: Trace, steps: Steps) -> Forest:
+    if steps.nvtx is not None:
+        return steps.nvtx.forest
+    return forest_of_domains(trace, np.array([domain == "" for domain in trace.domains], bool))
+
+
+def _resets(steps: Steps) -> I64:
+    inside = [group.inside_range for group in steps.groups if group.inside_range != ABSENT]
+    rows = steps.nvtx.rows if steps.nvtx is not None else np.zeros(0, np.int64)
+    return np.concatenate((rows, np.array(inside, np.int64)))
+
+
+def _call_phases(trace: Trace, steps: Steps, forest: Forest, paths: Paths) -> tuple[I32, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Phase code of each call by its own thread's ranges, or by those of the thread that holds its step."""
+    asked = steps.launched.rows
+    thread = trace.calls.thread[asked].copy()
+    crossed = np.zeros(len(trace.calls), bool)
+    if steps.nvtx is not None:
+        across = steps.nvtx.call_crossed[asked]
+        thread[across] = trace.ranges.thread[steps.nvtx.call_range[asked[across]]]
+        crossed = steps.nvtx.call_crossed
+    code = np.zeros(len(trace.calls), np.int32)
+    code[asked] = paths.at(forest.innermost(thread, trace.calls.start[asked]))
+    return code, crossed
+
+
+def _inside_graphs(
+    trace: Trace, steps: Steps, forest: Forest, paths: Paths, phase: I32, method: U8, table: _Table
+) -> None:
+    for code, found in ((BY_NODE, node_phases(trace, forest, paths)), (BY_ALIGNMENT, None)):
+        if found is None:
+            found = aligned_phases(trace, steps.groups, phase, method == BY_NVTX, table.names, method == BY_NODE)
+        names = [table.names[p] for p in range(len(table.names))]
+        for outer, inner, rows in found.grouped(phase):
+            phase[rows] = table.code(found.name(names[outer], inner))
+            method[rows] = code
+
+
+def _by_rules(trace: Trace, steps: Steps, mode: str, phase: I32, method: U8, table: _Table) -> None:
+    """Rules for graph work that nothing else explains; for all work where no step has any phase."""
+    in_steps = np.zeros(len(trace.ops), bool)
+    for group in steps.groups[:1]:
+        in_steps |= group.op_step >= 0
+    open_rows = in_steps & (phase == 0) & (trace.ops.kind != GRAPH)
+    if mode == "auto" and (phase[in_steps] > 0).any():
+        open_rows &= trace.ops.graph_node >= 0
+    rows = np.flatnonzero(open_rows)
+    codes, inverse = np.unique(trace.ops.name[rows], return_inverse=True)
+    ruled = classify([trace.names[int(code)] for code in codes])
+    labels = [p or f if m else NO_PHASE for p, f, m in zip(ruled.phases, ruled.families, ruled.matched, strict=True)]
+    found = np.array([table.code(label) for label in labels], np.int32)[inverse] if len(rows) else phase[rows]
+    is_kernel = trace.ops.kind[rows] == KERNEL
+    phase[rows] = np.where(is_kernel, found, table.code("copy") if len(rows) else 0)
+    method[rows] = np.where(phase[rows] > 0, BY_RULES, BY_NONE)
+
+

@@ -1,0 +1,102 @@
+"""Columnar reading of a SQLite file that is never changed: no lock, no journal, nothing written beside it."""
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from tracelab.capture.cache import cache_folder
+from tracelab.errors import InputError
+from tracelab.nsys_tables import TableSpec
+from tracelab.trace import I64
+
+NULL = int(np.iinfo(np.int64).min)  # stands for SQL NULL: no time, id or size of a trace is -2^63
+
+
+@contextlib.contextmanager
+def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open `path` read-only and immutable; a database with a pending WAL is copied to the cache folder first."""
+    with _settled(path) as settled:
+        try:
+            connection = sqlite3.connect(f"file:{quote(str(settled))}?mode=ro&immutable=1", uri=True)
+        except sqlite3.Error as error:
+            raise InputError(f"{path}: cannot be opened ({error}).") from error
+        connection.text_factory = _decode
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+def table_names(connection: sqlite3.Connection) -> set[str]:
+    """Names of all tables and views."""
+    return {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+
+
+def read_ints(connection: sqlite3.Connection, spec: TableSpec) -> dict[str, I64]:
+    """The integer columns of `spec` as int64 arrays of one length; NULL, and a column the file lacks, as `NULL`."""
+    present = _present(connection, spec)
+    wanted = [name for name in spec.ints if name in present]
+    if not wanted:
+        rows = _count(connection, spec) if present else 0
+        return {name: np.full(rows, NULL, np.int64) for name in spec.ints}
+    matrix = _fetch(connection, spec, wanted).reshape(-1, len(wanted))
+    columns = {name: np.ascontiguousarray(matrix[:, i]) for i, name in enumerate(wanted)}
+    return {name: columns.get(name, np.full(len(matrix), NULL, np.int64)) for name in spec.ints}
+
+
+def read_texts(connection: sqlite3.Connection, spec: TableSpec, column: str) -> list[str | None]:
+    """One text column in row order; all None where the file lacks the column."""
+    present = _present(connection, spec)
+    if column not in present:
+        return [None] * (_count(connection, spec) if present else 0)
+    rows = connection.execute(f'SELECT "{column}" FROM "{spec.name}" ORDER BY rowid')
+    return [None if value is None else str(value) for (value,) in rows]
+
+
+def _fetch(connection: sqlite3.Connection, spec: TableSpec, wanted: list[str]) -> I64:
+    plain = ", ".join(f'coalesce("{name}", {NULL})' for name in wanted)
+    try:
+        return _flat(connection, spec, plain, len(wanted))
+    except (TypeError, ValueError, OverflowError):  # text or a blob where a number belongs
+        cast = ", ".join(f'coalesce(CAST("{name}" AS INTEGER), {NULL})' for name in wanted)
+        return _flat(connection, spec, cast, len(wanted))
+
+
+def _flat(connection: sqlite3.Connection, spec: TableSpec, columns: str, width: int) -> I64:
+    rows = connection.execute(f'SELECT {columns} FROM "{spec.name}" ORDER BY rowid')
+    return np.fromiter(chain.from_iterable(rows), np.int64, count=_count(connection, spec) * width)
+
+
+def _present(connection: sqlite3.Connection, spec: TableSpec) -> set[str]:
+    return {str(row[1]) for row in connection.execute(f'PRAGMA table_info("{spec.name}")')}
+
+
+def _count(connection: sqlite3.Connection, spec: TableSpec) -> int:
+    return int(connection.execute(f'SELECT count(*) FROM "{spec.name}"').fetchone()[0])
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def _settled(path: Path) -> Iterator[Path]:
+    wal = path.with_name(path.name + "-wal")
+    if not wal.exists() or wal.stat().st_size == 0:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(dir=cache_folder()) as name:
+        folder = Path(name)
+        shutil.copyfile(path, folder / "trace.sqlite")
+        shutil.copyfile(wal, folder / "trace.sqlite-wal")
+        with contextlib.closing(sqlite3.connect(folder / "trace.sqlite")) as merging:
+            merging.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            merging.execute("PRAGMA journal_mode=DELETE")
+        yield folder / "trace.sqlite"

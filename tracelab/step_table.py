@@ -1,0 +1,216 @@
+"""Steps as they ran on one device: span, busy time, counts, period, and which of them the statistics use."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import group_starts, group_sum, order_by
+from tracelab.failures import is_module_load
+from tracelab.intervals import new_coverage
+from tracelab.options import Selection
+from tracelab.steps import StepGroup
+from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, Bool, Trace
+
+NO_NEXT = int(np.iinfo(np.int64).max)  # next_start of the last step of a group
+_UNLIKE_MOST = 0.5  # a step deviates only if more than this share of the others agree with each other
+
+U64 = NDArray[np.uint64]
+
+USED, WARM_UP, MODULE_LOAD, DEVIATES, TRUNCATED = range(5)
+REASONS = ("used", "warm-up", "module-load", "deviates", "truncated")
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """One row per step with GPU work on this device, by process, thread and start.
+
+    `step` numbers the group's steps; `span` is [start, end); times in ns; `reason` is a code of REASONS. `ops` are the
+    rows of `Ops` of all these steps, by row and start, and `op_row` the table row of each.
+    """
+
+    step: I32
+    process: I32
+    thread: I32
+    start: I64
+    end: I64
+    busy_ns: I64
+    sum_ns: I64
+    kernels: I64
+    copies: I64
+    launches: I64
+    next_start: I64
+    reason: I32
+    ops: I64
+    op_row: I64
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def span_ns(self) -> I64:
+        return self.end - self.start
+
+    @property
+    def used(self) -> I64:
+        """Rows that the statistics use."""
+        return np.flatnonzero(self.reason == USED)
+
+
+def build_table(trace: Trace, group: StepGroup, device: int, selection: Selection) -> StepTable:
+    """The steps of `group` on device code `device`."""
+    here = (group.op_step >= 0) & (trace.ops.device == device)
+    kept = here & in_window(trace, selection)
+    cut = np.unique(group.op_step[here & ~kept])
+    ops = np.flatnonzero(kept)
+    ops = ops[np.argsort(group.op_step[ops], kind="stable")]
+    steps = group.op_step[ops[group_starts(group.op_step[ops])]] if len(ops) else np.zeros(0, np.int32)
+    ops, op_row, order = _in_row_order(trace, group, steps, ops)
+    steps = steps[order]
+    starts = group_starts(op_row)
+    start = trace.ops.start[ops][starts]
+    end = np.maximum.reduceat(trace.ops.end[ops], starts) if len(starts) else start
+    coverage = new_coverage(op_row, trace.ops.start[ops], trace.ops.end[ops])
+    kind = trace.ops.kind[ops]
+    process, thread = group.process[steps], group.thread[steps]
+    if group.source == "whole-trace" and len(ops):
+        process = trace.ops.process[ops[:1]]
+    table = StepTable(
+        step=steps,
+        process=process,
+        thread=thread,
+        start=start,
+        end=end,
+        busy_ns=group_sum(coverage, starts),
+        sum_ns=group_sum(trace.ops.duration_ns[ops], starts),
+        kernels=group_sum((kind == KERNEL).astype(np.int64), starts),
+        copies=group_sum(((kind != KERNEL) & (kind != GRAPH)).astype(np.int64), starts),
+        launches=_launches(trace, ops, op_row, len(starts)),
+        next_start=_next_starts(process, thread, start),
+        reason=np.zeros(len(steps), np.int32),
+        ops=ops,
+        op_row=op_row,
+    )
+    return _judged(trace, group, table, np.isin(steps, cut), selection)
+
+
+def in_window(trace: Trace, selection: Selection) -> Bool:
+    """GPU work wholly inside the selected window; all of it without one."""
+    if selection.window_ns is None:
+        return np.ones(len(trace.ops), bool)
+    low, high = selection.window_ns
+    return (trace.ops.start >= low) & (trace.ops.end <= high)
+
+
+def _in_row_order(trace: Trace, group: StepGroup, steps: I32, ops: I64) -> tuple[I64, I64, I64]:
+    """Order steps by process, thread and first op, and the ops along with them (each step's by start)."""
+    position = np.searchsorted(steps, group.op_step[ops])
+    first = trace.ops.start[ops[group_starts(position)]] if len(ops) else np.zeros(0, np.int64)
+    order = np.lexsort((first, group.thread[steps], group.process[steps]))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    row = rank[position]
+    by_row = np.argsort(row, kind="stable")
+    return ops[by_row], row[by_row], order
+
+
+def _launches(trace: Trace, ops: I64, op_row: I64, rows: int) -> I64:
+    """Distinct calls that launched kernels or graphs; copies are counted on their own."""
+    call, kind = trace.ops.call[ops], trace.ops.kind[ops]
+    node = trace.ops.graph_node[ops]
+    counted = np.flatnonzero((call >= 0) & ((kind == KERNEL) | (kind == GRAPH) | (node >= 0)))
+    order = order_by(op_row[counted], call[counted])
+    pair_row, pair_call = op_row[counted][order], call[counted][order]
+    distinct = np.ones(len(order), bool)
+    distinct[1:] = (pair_row[1:] != pair_row[:-1]) | (pair_call[1:] != pair_call[:-1])
+    return np.bincount(pair_row[distinct], minlength=rows).astype(np.int64)
+
+
+def _next_starts(process: I32, thread: I32, start: I64) -> I64:
+    following = np.full(len(start), NO_NEXT, np.int64)
+    same = (process[1:] == process[:-1]) & (thread[1:] == thread[:-1])
+    following[:-1][same] = start[1:][same]
+    return following
+
+
+def _judged(trace: Trace, group: StepGroup, table: StepTable, cut: Bool, selection: Selection) -> StepTable:
+    reason = np.zeros(len(table), np.int32)
+    reason[_unlike_most(sequence_hash(trace, table), reason == USED)] = DEVIATES
+    reason[_loads_modules(trace, group, table.step)] = MODULE_LOAD
+    reason[group.open[table.step] | cut] = TRUNCATED
+    reason[_warm_up(table, selection.skip_steps)] = WARM_UP
+    if len(table) and not (reason == USED).any():
+        reason[reason != WARM_UP] = USED
+        if not (reason == USED).any():
+            reason[-1] = USED
+    return dataclasses.replace(table, reason=reason)
+
+
+def _warm_up(table: StepTable, skip: int) -> Bool:
+    """The first `skip` steps of each process and thread, always leaving one."""
+    if len(table) == 0:
+        return np.zeros(0, bool)
+    changed = (table.process[1:] != table.process[:-1]) | (table.thread[1:] != table.thread[:-1])
+    starts = np.concatenate(([0], np.flatnonzero(changed) + 1))
+    counts = np.diff(np.append(starts, len(table)))
+    position = np.arange(len(table)) - np.repeat(starts, counts)
+    return position < np.repeat(np.minimum(skip, counts - 1), counts)
+
+
+def _loads_modules(trace: Trace, group: StepGroup, steps: I32) -> Bool:
+    """Steps inside whose host window their process loaded a module or compiled code."""
+    loads = np.array([is_module_load(name) for name in trace.names], bool)
+    rows = np.flatnonzero(loads[trace.calls.name]) if len(trace.names) else np.zeros(0, np.int64)
+    hit = np.zeros(len(steps), bool)
+    if group.source == "whole-trace":
+        return hit
+    for process in np.unique(trace.calls.process[rows]):
+        times = trace.calls.start[rows[trace.calls.process[rows] == process]]
+        mine = np.flatnonzero(group.process[steps] == process)
+        first = np.searchsorted(times, group.host_start[steps[mine]], side="left")
+        last = np.searchsorted(times, group.host_end[steps[mine]], side="right")
+        hit[mine] = last > first
+    return hit
+
+
+def _unlike_most(signature: U64, among: Bool) -> Bool:
+    values, counts = np.unique(signature[among], return_counts=True)
+    if len(values) < 2 or counts.max() <= _UNLIKE_MOST * among.sum():
+        return np.zeros(len(signature), bool)
+    return signature != values[np.argmax(counts)]
+
+
+def launch_order(trace: Trace, table: StepTable) -> I64:
+    """Positions in `table.ops` by row and launch: call start, then graph node, then GPU start."""
+    ops = table.ops
+    call = trace.ops.call[ops]
+    launched = np.where(call >= 0, trace.calls.start[call] if len(trace.calls) else 0, trace.ops.start[ops])
+    return np.lexsort((trace.ops.start[ops], trace.ops.graph_node[ops], launched, table.op_row))
+
+
+def sequence_hash(trace: Trace, table: StepTable) -> U64:
+    """One number per row that is equal for equal kernel-name sequences (grids follow the context; names do not)."""
+    order = launch_order(trace, table)
+    kernels = order[trace.ops.kind[table.ops[order]] == KERNEL]
+    row = table.op_row[kernels]
+    starts = group_starts(row)
+    position = np.arange(len(row)) - np.repeat(starts, np.diff(np.append(starts, len(row))))
+    total = np.zeros(len(table), np.uint64)
+    np.add.at(total, row, mix_hash(trace.ops.name[table.ops[kernels]].astype(np.int64), position))
+    return total
+
+
+def mix_hash(name: I64, position: I64) -> U64:
+    """A hash of each (name code, position); summed over a sequence, it identifies the sequence."""
+    return _mix(name.astype(np.uint64) * _ODD + position.astype(np.uint64))
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(values: U64) -> U64:
+    """SplitMix64 finaliser (Steele, Lea and Flood 2014): spreads neighbouring values over all 64 bits."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

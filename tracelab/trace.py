@@ -1,0 +1,196 @@
+"""The trace model: columnar, immutable, free of any file format.
+
+Every column of one table is a numpy array of the same length n; times are int64 ns from the start of the collection and
+may be negative. Ids that a row lacks are `ABSENT`. Processes, threads, devices and names are small codes into the
+tuples of `Trace`; rows are in a total order that depends on their content alone, so shuffling a file changes nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
+Bool = NDArray[np.bool_]
+
+ABSENT = -1
+
+KERNEL, MEMCPY, MEMSET, GRAPH = range(4)  # Ops.kind
+
+PUSH_POP, START_END = range(2)  # Ranges.kind
+
+
+@dataclass(frozen=True)
+class Ops:
+    """GPU work, ordered by start: kernels, copies, memsets and whole-graph executions.
+
+    `call` is the row of `Calls` that launched it (same process and correlation id), ABSENT without one. `graph_node` is
+    the CUDA graph node id (graph id << 32 | node), ABSENT outside graphs. Grid, block, registers and shared memory
+    (bytes) are 0 for anything but kernels; `bytes` is 0 for kernels.
+    """
+
+    kind: U8
+    start: I64
+    end: I64
+    process: I32
+    device: I32
+    stream: I64
+    correlation: I64
+    name: I32
+    call: I64
+    graph_node: I64
+    grid_x: I32
+    grid_y: I32
+    grid_z: I32
+    block_x: I32
+    block_y: I32
+    block_z: I32
+    registers: I32
+    static_shared_bytes: I32
+    dynamic_shared_bytes: I32
+    bytes: I64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def duration_ns(self) -> I64:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Calls:
+    """CUDA runtime and driver calls (API classes 0 and 1), ordered by start. `driver` is True for class 1."""
+
+    start: I64
+    end: I64
+    process: I32
+    thread: I32
+    correlation: I64
+    name: I32
+    return_value: I64
+    driver: Bool
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """NVTX ranges, outer before inner: by thread, start, descending end. `open` marks those that never ended."""
+
+    start: I64
+    end: I64
+    thread: I32
+    name: I32
+    domain: I32
+    kind: U8
+    open: Bool
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Host time the profiler itself took, ordered by start."""
+
+    start: I64
+    end: I64
+    process: I32
+    thread: I32
+    name: I32
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class GraphNodes:
+    """Graph node creations: `origin` is the node it was cloned from when its graph was instantiated, else ABSENT."""
+
+    start: I64
+    thread: I32
+    node: I64
+    origin: I64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One physical GPU as the trace describes it; None where the trace does not say. Bandwidth in bytes/s."""
+
+    id: int
+    name: str
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+    bandwidth_bytes_per_s: int | None = None
+    compute_major: int | None = None
+    compute_minor: int | None = None
+    registers_per_sm: int | None = None
+    registers_per_block: int | None = None
+    shared_bytes_per_sm: int | None = None
+    warps_per_sm: int | None = None
+    blocks_per_sm: int | None = None
+    threads_per_warp: int | None = None
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message of the profiler. Severity: 1 information, 2 warning, 3 error."""
+
+    severity: int
+    text: str
+    process: int
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Rows that could not be used, by reason: no timestamp taken, or an end before the start."""
+
+    untimed: int = 0
+    inverted: int = 0
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One loaded trace. `processes` and `threads` are the profiler's 64-bit ids, unsigned; `devices[d]` is the GPU."""
+
+    path: str
+    format: str
+    producer: str | None
+    ops: Ops
+    calls: Calls
+    ranges: Ranges
+    overheads: Overheads
+    graph_nodes: GraphNodes
+    names: tuple[str, ...]
+    domains: tuple[str, ...]
+    processes: tuple[int, ...]
+    threads: tuple[int, ...]
+    thread_process: I32
+    devices: tuple[Gpu, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    workload: Mapping[str, Any] | None
+    graph_mode: str | None
+    loss: Loss
+    notes: tuple[tuple[str, str], ...] = ()
+
+    def pid(self, process: int) -> int:
+        """Operating-system process id: bits 24 to 47 of the profiler's id."""
+        return self.processes[process] >> 24 & 0xFFFFFF
+
+    @cached_property
+    def first_op_of_call(self) -> I64:
+        """Row of the first GPU op of each call (by start), ABSENT for calls without GPU work."""
+        first = np.full(len(self.calls), ABSENT, np.int64)
+        launched = np.flatnonzero(self.ops.call >= 0)[::-1]
+        first[self.ops.call[launched]] = launched
+        return first
