@@ -50,10 +50,10 @@ def test_the_sketch_fits_a_screen_and_says_it_all(width: int) -> None:
     for said in (
         "NVIDIA H200 · 132 SMs · 4.80 TB/s (datasheet)",
         "nsys 2025.3.2",
-        "decode_step #: 10 found, 9 used; step 0 left out: warm-up (window 1635.1 µs, median 1104.7)",
+        "decode_step #: 10 found, 9 used; step 0 left out: warm-up (window 1635.1 µs, median 1088.6)",
         "also here: graph_step # ×10, 309.8 µs",
         "1167.1 µs a step (median; 1033.5–1299.9) 48 kernels · 48 launches host-bound 856.8 steps/s",
-        "where it goes in decode_step 3",
+        "where it goes in decode_step 6",
         "launch gaps 793.9 68.4 % ██████████████████████",
         "floor unknown: The number of parameters is unknown: give --params.",
         "mlp 32 158.1 53.9 %",
