@@ -67,8 +67,8 @@ def _not_followed(evidence: Evidence) -> str | None:
         return None
     if evidence.processes is not None and evidence.processes > 1 and not evidence.processes_with_calls:
         return (
-            f"none of the {evidence.processes} processes that nsys followed used CUDA; work started elsewhere (ray, ssh, a "
-            "server that already ran) or in a child forked without exec is not followed"
+            f"none of the {evidence.processes} processes that nsys followed used CUDA; work started elsewhere (ray, "
+            "ssh, a server that already ran) or in a child forked without exec is not followed"
         )
     return None
 
@@ -80,8 +80,8 @@ def _graphs_invisible(evidence: Evidence) -> str | None:
     if version >= _FIRST_WITH_GRAPH_ROWS:
         return None
     return (
-        f"{evidence.graph_launches} CUDA graphs were launched, and nsys {evidence.nsys_version} in graph mode exports nothing "
-        "of them; capture with --cuda-graph-trace=node or nsys 2024.1 or newer"
+        f"{evidence.graph_launches} CUDA graphs were launched, and nsys {evidence.nsys_version} in graph mode exports "
+        "nothing of them; capture with --cuda-graph-trace=node or nsys 2024.1 or newer"
     )
 
 
@@ -112,8 +112,8 @@ def _events_lost(evidence: Evidence) -> str | None:
     if produced is None or collected is None or produced < _LOSS_FACTOR * max(collected, 1):
         return None
     return (
-        f"CUPTI produced {produced} events but only {collected} reached the report; try a shorter capture or another nsys "
-        "version"
+        f"CUPTI produced {produced} events but only {collected} reached the report; try a shorter capture or another "
+        "nsys version"
     )
 
 
@@ -127,9 +127,15 @@ def _launched(evidence: Evidence) -> str | None:
     if not evidence.launch_calls:
         return None
     return (
-        f"the program made {evidence.launch_calls} launch calls, yet no GPU activity was recorded; MIG, WSL, another profiler "
-        "or missing permission can cause that"
+        f"the program made {evidence.launch_calls} launch calls, yet no GPU activity was recorded; MIG, WSL, another "
+        "profiler or missing permission can cause that"
     )
+
+
+def _no_launch(evidence: Evidence) -> str | None:
+    if not evidence.processes_with_calls or evidence.graph_launches:
+        return None
+    return "the program called CUDA but launched no kernel while nsys was collecting"
 
 
 def _no_cuda(evidence: Evidence) -> str | None:
@@ -150,5 +156,6 @@ _REASONS = (
     _events_lost,
     _trimmed,
     _launched,
+    _no_launch,
     _no_cuda,
 )

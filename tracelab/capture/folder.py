@@ -12,7 +12,7 @@ from tracelab.errors import TracelabError, UsageError
 
 RUNS = "tracelab-runs"
 # An nsys capture of a few seconds takes 1 to 50 MB as report and up to ten times that as SQLite, twice in one folder.
-_MIN_FREE_BYTES = 200_000_000
+MIN_FREE_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ def make_run_folder(name: str, given: Path | None, *, keep_environment: bool = F
         raise TracelabError(
             f"the run folder {path} cannot be written: {error.strerror}; name another with -o"
         ) from error
-    if free_bytes < _MIN_FREE_BYTES:
+    if free_bytes < MIN_FREE_BYTES:
         remove_if_empty(folder)
         raise TracelabError(
-            f"the disk of {path} is full: {free_bytes / 1e6:.0f} MB free, a capture needs {_MIN_FREE_BYTES / 1e6:.0f} MB; "
-            "name a folder on another disk with -o"
+            f"the disk of {path} is full: {free_bytes / 1e6:.0f} MB free, a capture needs "
+            f"{MIN_FREE_BYTES / 1e6:.0f} MB; name a folder on another disk with -o"
         )
     return folder
 

@@ -66,7 +66,7 @@ def workload_defaults(module: Path) -> dict[str, str | bool]:
 
 
 def normalised(options: Mapping[str, object]) -> dict[str, str | bool]:
-    """Options by `--name`; a flag is a bool, every other value its text, a whole number without leading zeros or `k`."""
+    """Options by `--name`; a flag is a bool, every other value its text, whole numbers without leading zeros."""
     return {f"--{name.lstrip('-').replace('_', '-')}": _value(value) for name, value in options.items()}
 
 

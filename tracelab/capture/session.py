@@ -119,8 +119,8 @@ def _replay(request: Request, samples: Path) -> Session:
     workload = request.workload
     if workload is None or not request.replay:
         raise CaptureUnavailableError(
-            "this machine has no NVIDIA GPU, so nothing can be captured here; `tracelab report TRACE` reads a trace that was "
-            "captured elsewhere"
+            "this machine has no NVIDIA GPU, so nothing can be captured here; `tracelab report TRACE` reads a trace "
+            "that was captured elsewhere"
         )
     asked = resolve(request.arguments, workload_defaults(workload.source), workload.name)
     recording = find_recording(samples, workload.name, asked)
