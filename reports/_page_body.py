@@ -48,7 +48,10 @@ def floor_line(device: DeviceReport, gpus: Sequence[GpuFacts], view: View) -> li
     floor_ns = number_of(device, "mbu", "floor_ns")
     if floor_ns is None:
         why = floor_unknown(device)
-        return sentence(f"floor unknown: {why}", view, indent="  ", first="", style="dim") if why else []
+        if not why:
+            return []
+        unknown = why if why.lower().startswith("floor unknown") else f"floor unknown: {why}"
+        return sentence(unknown, view, indent="  ", first="", style="dim")
     moved = number_of(device, "mbu", "bytes_per_step")
     flops = number_of(device, "mbu", "flops_per_step")
     if word_of(device, "mbu", "floor_kind") == "flops":

@@ -9,10 +9,12 @@ from tracelab.kernel_names import escape, shorten_all
 from tracelab.reports._page_tables import Column, Line, Names, View, fitted, kept, sentence, table
 from tracelab.reports._page_values import as_number
 from tracelab.result import Metric, Result, Row
-from tracelab.units import TimeUnit, bandwidth, count, data, number, percent, time_unit
+from tracelab.units import TimeUnit, bandwidth, count, data, number, percent, round_column, round_shares, time_unit
 
 _KERNEL_KEYS = {"kernel", "name", "after_kernel", "before_kernel"}
 _FRACTIONS = {"waves", "sm_fill", "tail_efficiency", "occupancy"}
+_STATISTICS = {"median", "mean", "min", "max"}  # such times are no parts of a sum
+_WHOLE_WITHIN = 1e-6
 _NARROW = 200  # screens up to here get kernel names cut in columns other than the first
 _KERNEL_WIDTH = 28
 
@@ -90,7 +92,17 @@ def _column(index: int, key: str, values: Sequence[Any], unit: TimeUnit, view: V
         width = _KERNEL_WIDTH if view.width <= _NARROW else None
         return Column(title, shorten_all([str(v) for v in values], width), right=False, drop=drop)
     numeric = all(v is None or as_number(v) is not None for v in values)
-    return Column(title, [_cell(key, value, unit) for value in values], right=numeric, drop=drop)
+    return Column(title, _cells(key, values, unit), right=numeric, drop=drop)
+
+
+def _cells(key: str, values: Sequence[Any], unit: TimeUnit) -> list[str]:
+    """Texts of a column; where its values are parts of a whole, they add up as printed."""
+    parts = [found for value in values if (found := as_number(value)) is not None]
+    if len(parts) == len(values) and _is_time(key) and not _STATISTICS & set(key.split("_")):
+        return round_column(parts, unit)
+    if len(parts) == len(values) and key == "share" and abs(sum(parts) - 1.0) < _WHOLE_WITHIN:
+        return [f"{text} %" for text in round_shares(parts)]
+    return [_cell(key, value, unit) for value in values]
 
 
 def _cell(key: str, value: Any, unit: TimeUnit) -> str:
@@ -132,10 +144,10 @@ def _shortened(names: Sequence[str]) -> Names:
 
 
 def _is_time(key: str) -> bool:
-    return key == "ns" or key.endswith("_ns") or "_ns_" in key
+    return "ns" in key.split("_")
 
 
 def _heading(key: str) -> str:
-    """`time_ns_per_step` as `time per step`."""
-    words = [word for word in key.split("_") if word != "ns"]
-    return " ".join(words) or "time"
+    """`time_ns_per_step` as `time per step`, `ns_per_step` the same."""
+    words = key.split("_")
+    return " ".join(["time", *words[1:]] if words[0] == "ns" else [word for word in words if word != "ns"])

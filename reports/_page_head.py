@@ -1,14 +1,15 @@
 """Top of the page: which GPU, which steps, how long, and what bounds it."""
 
+import re
 import statistics
 from collections.abc import Sequence
 
 from rich.text import Text
 
 from tracelab.kernel_names import escape
-from tracelab.report import DeviceReport, GpuFacts, LeftOut, Report, StepsFacts
+from tracelab.report import DeviceReport, GpuFacts, LeftOut, Report, StepRow, StepsFacts
 from tracelab.reports._page_tables import Column, Line, View, fitted, in_a_row, sentence, table, two_sides
-from tracelab.reports._page_values import as_number, number_of, ranges, step_time, step_times, word_of
+from tracelab.reports._page_values import all_devices, as_number, number_of, ranges, step_time, step_times, word_of
 from tracelab.units import bandwidth, count, number, time, time_unit
 
 # A left-out step's own time is worth a word when it is this far from the median of the used ones.
@@ -65,7 +66,7 @@ def headline(report: Report, view: View) -> list[Line]:
 
 def devices_table(report: Report, view: View) -> list[Line]:
     """One row per device, where there are several."""
-    devices = sorted({d.device: d for d in (*report.devices, report.main)}.values(), key=lambda d: d.device)
+    devices = all_devices(report)
     if len(devices) < 2:
         return []
     times = [step_time(d) or float("nan") for d in devices]
@@ -130,9 +131,14 @@ def _slow(device: DeviceReport) -> list[str]:
     slow = sorted(((ns, s) for ns, s in timed if median and ns > _SLOW * median), key=lambda p: (-p[0], p[1].index))
     if not slow:
         return []
-    named = ", ".join(f"{s.name} {time(ns)}" for ns, s in slow[:_SLOW_NAMED])
+    named = ", ".join(f"{_step_name(s)} {time(ns)}" for ns, s in slow[:_SLOW_NAMED])
     more = f" and {len(slow) - _SLOW_NAMED} more" if len(slow) > _SLOW_NAMED else ""
     return [f"slow but counted: {named}{more}"]
+
+
+def _step_name(step: StepRow) -> str:
+    """Its name, with its index where names carry no number."""
+    return step.name if re.search(r"\d", step.name) else f"{step.name} {step.index}"
 
 
 def _step_text(device: DeviceReport, step_ns: float) -> str:

@@ -107,8 +107,13 @@ def _rest(rest: Sequence[_Merged]) -> _Merged:
 
 def _phase_label(phases: Sequence[str], of: int) -> str:
     if len(phases) < 2:
-        return escape(phases[0]) if phases else ""
+        return _leaf(escape(phases[0])) if phases else ""
     return "both" if len(phases) == of == 2 else f"{len(phases)} phases"
+
+
+def _leaf(phase: str) -> str:
+    """The phase, or where its path is long the innermost range, which tells more than a cut path."""
+    return phase if len(phase) <= _PHASE_WIDTH else phase.rpartition("/")[2] or phase
 
 
 def _grid_text(grid: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Lines and tables of the terminal page: alignment, dropping columns, wrapping, colour."""
 
 import io
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ Names = Callable[[int], Sequence[str]]
 ROWS_SHOWN = 8
 _UNLIMITED = 100_000  # wider than any row: nothing is cut or wrapped
 _GAP = "  "
+_NO_BREAK = "\x00"  # cannot stand in an escaped text
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:µs|ms|%|[kMGT]?B)(?:\W|$))")  # a number stays with its unit
 _WIDE_GAP = "      "
 _NAME_AT_LEAST = 22  # below this a kernel name says too little, so columns go instead
 
@@ -88,8 +91,11 @@ def fitted(texts: Sequence[str]) -> Names:
 def sentence(text: str, view: View, *, indent: str = "", first: str | None = None, style: str = "") -> list[Line]:
     """A sentence broken at the width; `first` begins its first line, `indent` the others."""
     first = indent if first is None else first
-    lines = textwrap.wrap(escape(text), view.width, initial_indent=first, subsequent_indent=indent)
-    return [Text(line, style) for line in lines]
+    kept_together = _BEFORE_UNIT.sub(_NO_BREAK, escape(text))
+    lines = textwrap.wrap(
+        kept_together, view.width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return [Text(line.replace(_NO_BREAK, " "), style) for line in lines]
 
 
 def two_sides(left: Line, right: Line, view: View, *, least: int = 4) -> list[Line]:

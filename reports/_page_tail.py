@@ -6,11 +6,12 @@ from rich.text import Text
 
 from tracelab.report import CaptureFacts, DeviceReport, Report
 from tracelab.reports._page_body import floor_unknown
-from tracelab.reports._page_tables import Line, View, sentence
+from tracelab.reports._page_tables import ROWS_SHOWN, Line, View, sentence
 from tracelab.reports._page_values import NO_PHASE, as_number, number_of, rows_of, step_list
 from tracelab.result import Row
 from tracelab.units import count, time
 
+_FINDINGS_SHOWN = 4
 _FAILURES_SHOWN = 5
 
 
@@ -19,7 +20,7 @@ def findings(device: DeviceReport, view: View) -> list[Line]:
     found = device.findings
     if not found:
         return []
-    most = max(view.rows // 2, 1)  # a finding takes two lines or more
+    most = _FINDINGS_SHOWN if view.rows == ROWS_SHOWN else _FINDINGS_SHOWN - 1
     lines = [Text("findings", "bold")]
     for i, finding in enumerate(found[:most], 1):
         saving = f"Saves at most {time(finding.saving_ns)} a step." if finding.saving_ns else ""
@@ -50,7 +51,8 @@ def notes(report: Report, view: View) -> list[Line]:
     lines = [line for text in _skipped(device) for line in sentence(text, view, indent="  ", first="", style="dim")]
     steps = device.steps
     if steps.outside_kernels or steps.outside_ns:
-        said = f"outside the steps: {steps.outside_kernels} kernels, {time(steps.outside_ns)} of GPU time"
+        kernels = f"{steps.outside_kernels or 'no'} kernel{'' if steps.outside_kernels == 1 else 's'}"
+        said = f"outside the steps: {time(steps.outside_ns)} of GPU time, {kernels}"
         lines += sentence(said, view, indent="  ", first="")
     for warning in report.trace.warnings:
         lines += sentence(warning.message, view, indent="  ", first="warning: ", style="yellow")

@@ -5,10 +5,15 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tracelab.report import DeviceReport, StepRow, StepsFacts
+from tracelab.report import DeviceReport, Report, StepRow, StepsFacts
 from tracelab.result import Metric, Result, Row
 
 NO_PHASE = "(no phase)"
+
+
+def all_devices(report: Report) -> list[DeviceReport]:
+    """Each device once, by number, whether or not `report.devices` repeats the main one."""
+    return sorted({d.device: d for d in (*report.devices, report.main)}.values(), key=lambda d: d.device)
 
 
 def result_of(device: DeviceReport, analyzer: str) -> Result:

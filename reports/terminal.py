@@ -12,6 +12,7 @@ from tracelab.reports._page_head import devices_table, header, headline, steps_l
 from tracelab.reports._page_kernels import kernels_table
 from tracelab.reports._page_tables import Line, View, sentence, text_of
 from tracelab.reports._page_tail import failures, findings, notes, recording
+from tracelab.reports._page_values import all_devices
 
 _SCREEN_LINES = 45  # the page is to fit one screen; tables give up rows for that
 _FEWEST_ROWS = 4
@@ -47,7 +48,7 @@ def render_result(report: Report, analyzer: str, *, full_names: bool, width: int
     view = View.of(width, full_names)
     notice = recording(report, view)
     blocks: list[Sequence[Line]] = [[*notice, *header(report, view), *steps_lines(report.main, view)]]
-    for device in (report.main, *report.devices):
+    for device in all_devices(report):
         result = device.results.get(analyzer)
         title = f"{analyzer}, device {device.device}" if report.devices else analyzer
         missing = sentence(f"{title}: this report has no such result.", view)

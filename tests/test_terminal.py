@@ -139,7 +139,7 @@ def test_the_odd_report() -> None:
         "12 failed launches. 3 launches left no GPU work.",
         "steps 0–5, phase attn_bad: cuLaunchKernel returned 1 cudaErrorInvalidValue, ×12",
         "no grids: The limits of this GPU are unknown: give --gpu NAME.",
-        "outside the steps: 77 kernels, 3456.0 µs of GPU time",
+        "outside the steps: 3456.0 µs of GPU time, 77 kernels",
         "warning: GPU time is incomplete: 3430 graph launches have no GPU rows [trimmed].",
         "captured with nsys 2025.3.2 (nsys); the program ended with code 3",
     ):
@@ -233,6 +233,12 @@ def test_each_analyzer_alone(name: str, analyzer: str, width: int | None) -> Non
     assert width is None or max(map(len, page.splitlines())) <= width
 
 
+def test_a_long_phase_path_is_named_by_its_innermost_range() -> None:
+    kernels = [kernel_row("k", "decode/layers/attention", 1, 1000.0, 1.0)]
+    lines = _page(_with_results(kernels=Result(tables={"kernels": kernels})), 80)
+    assert _block(lines, "kernel ")[1].split()[1] == "attention"
+
+
 def test_an_analyzer_not_yet_written() -> None:
     result = Result(
         metrics={"idle_share": Metric(0.5, "share"), "moved_bytes": Metric(16e9, "bytes"), "word": Metric(None, "")},
@@ -245,3 +251,16 @@ def test_an_analyzer_not_yet_written() -> None:
     assert ["layer", "wait", "ms", "share", "ok"] in rows
     assert ["a", "20.00", "50.0", "%", "yes"] in rows
     assert ["b", "–", "–", "–"] in rows
+
+
+def test_an_analyzer_alone_adds_up_too() -> None:
+    page = terminal.render_result(sketch_report(), "waterfall", full_names=False, width=80, color=False)
+    block = _block(page.splitlines(), "component")
+    assert sum(_column(block, r"(\d+\.\d)  ")) == Decimal("1160.3")
+    assert sum(_column(block, r"(\d+\.\d) %")) == 100
+
+
+@pytest.mark.parametrize("width", range(40, 80))
+def test_a_number_stays_with_its_unit(width: int) -> None:
+    lines = [line.strip() for line in _page(sketch_report(), width)]
+    assert not [line for line in lines if re.match(r"(µs|ms|%)( |\.|$)", line)]
