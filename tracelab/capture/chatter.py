@@ -10,10 +10,14 @@ _GENERATING = re.compile(rb"^Generating '(?P<path>.+)'\s*$")
 _PRODUCED = re.compile(rb"^\s+(?P<path>/.*\.(nsys-rep|qdrep|qdstrm|sqlite))\s*$")
 _NSYS_LINES = re.compile(
     rb"^(Generated:\s*$|Importer error status|Importation |Unable to retrieve the importer|Exportation error"
-    rb"|Failed to create '|Capture range (started|ended)|Collecting data|Processing events|Saved report file"
+    rb"|Failed to (create|write|open) '|Capture range (started|ended)|Collecting data|Processing events|Saved report file"
     rb"|Wrong event order|The target application |No such file or directory: |option is ambiguous"
     rb"|unrecogni[sz]ed option|usage: nsys "
     rb"|Try '?\"?nsys |Use the `--wait` option|WARNING: (CPU|CUDA|Device-side|Kernel|Not all|The|cuda) )"
+)
+# What nsys appends to a line that the program left unfinished.
+_JOINED = re.compile(
+    rb"^(?P<before>[^\r\n]+?)(?P<nsys>(Generating '.+\.qdstrm'|Generated:|\[1/1\] \[[=\d% ]*\].*)\s*)$"
 )
 _REFUSED_OPTION = re.compile(
     r"^(option is ambiguous|unrecogni[sz]ed option|the (required )?argument|usage: nsys )", re.M
@@ -59,6 +63,9 @@ class Chatter:
             self._take(rest)
 
     def _take(self, line: bytes) -> None:
+        if joined := _JOINED.match(line):
+            self._show(joined["before"])
+            line = joined["nsys"]
         progress = _PROGRESS.match(line)
         if progress:
             self._log(progress[0] + b"\n")

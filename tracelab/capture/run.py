@@ -156,19 +156,29 @@ class _Run:
         )
 
     def _must_end(self) -> bool:
+        """True once nsys has had its time to make the report and the program must be ended by tracelab."""
         now_s = time.monotonic()
-        if self._interrupts.count and self._told_s is None:
-            self._told_s, self._seen = now_s, self._tree.program()
-            processes.send([self._process.pid], signal.SIGINT)  # nsys passes it on and makes the report
-        if self._told_s is not None:
-            return self._interrupts.count > 1 or now_s > self._told_s + _REPORT_LIMIT_S
-        if self._options.duration_s is None:
+        self._pass_on_interrupt(now_s)
+        if self._told_s is None and self._options.duration_s is None:
             return False
         if self._chatter.generated:
             self._generated_s = self._generated_s or now_s
             return now_s > self._generated_s + _AFTER_REPORT_S
-        end_s = self._started_s + (self._options.delay_s or 0.0) + self._options.duration_s
-        return now_s > end_s + _STREAM_ALLOWANCE_S and not self._chatter.streams
+        limit_s = self._stream_limit_s() + (_REPORT_LIMIT_S if self._chatter.streams else 0.0)
+        return self._interrupts.count > 1 or now_s > limit_s
+
+    def _pass_on_interrupt(self, now_s: float) -> None:
+        if self._interrupts.count and self._told_s is None:
+            self._told_s, self._seen = now_s, self._tree.program()
+            processes.send([self._process.pid], signal.SIGINT)  # nsys passes it on to the program and makes the report
+
+    def _stream_limit_s(self) -> float:
+        """The time by which nsys has begun its report, if it does not wait for the program to end first."""
+        if self._told_s is not None:
+            return self._told_s + processes.GRACE_S[signal.SIGINT]
+        return (
+            self._started_s + (self._options.delay_s or 0.0) + (self._options.duration_s or 0.0) + _STREAM_ALLOWANCE_S
+        )
 
     def _end(self) -> tuple[int, tuple[str, ...]]:
         """End program, nsys and its helpers; returns the program's exit code and a note on how it ended."""
@@ -187,9 +197,8 @@ class _Run:
         return code if left is None else left, notes
 
     def _end_nsys(self) -> int:
-        end_s = time.monotonic() + _REPORT_LIMIT_S
-        while self._process.poll() is None and time.monotonic() < end_s and self._interrupts.count < 2:
-            self._pump(0.1)
+        limit_s = _REPORT_LIMIT_S if self._interrupts.count < 2 else _NSYS_END_S
+        processes.until_gone(self._nsys_running, limit_s, self._pump)
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is None:
                 self._process.send_signal(number)

@@ -1,0 +1,186 @@
+"""Scrubbing: everything that identifies or unlocks is gone, everything an analysis needs is there."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_nsys import HOME, TOKEN, make_export
+
+from tracelab.capture import redact
+from tracelab.capture.scrub import Scrubbed, scrub
+from tracelab.errors import InputError
+
+CORPUS = os.environ.get("TRACELAB_CORPUS")
+CORPUS_FILES = sorted(Path(CORPUS).glob("*.sqlite")) if CORPUS else []
+
+
+@pytest.fixture
+def scrubbed(tmp_path: Path) -> tuple[Path, Scrubbed]:
+    target = tmp_path / "shared.sqlite"
+    return target, scrub(make_export(tmp_path / "full.sqlite"), target)
+
+
+def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        database.text_factory = lambda value: value.decode("utf-8", "replace")
+        return database.execute(query).fetchall()
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [TOKEN, HOME, "alice", "gpu-node-17", "my_private_server", "GPU-1234", "1b:00.0", "/dev/nvidia0", "example.org"],
+)
+def test_no_byte_of_a_secret_is_left(scrubbed: tuple[Path, Scrubbed], secret: str) -> None:
+    assert secret.encode() not in scrubbed[0].read_bytes()
+
+
+def test_events_are_kept(scrubbed: tuple[Path, Scrubbed]) -> None:
+    path, _ = scrubbed
+    assert rows(path, "SELECT start, end, shortName FROM CUPTI_ACTIVITY_KIND_KERNEL") == [
+        (10, 20, 1),
+        (30, 45, 1),
+        (50, None, 1),  # a text where a number belongs is dropped
+    ]
+    assert rows(path, "SELECT nameId, returnValue FROM CUPTI_ACTIVITY_KIND_RUNTIME") == [(2, 0)]
+    assert rows(path, "SELECT name, smCount, uuid FROM TARGET_INFO_GPU") == [("NVIDIA H200", 132, "")]
+    assert rows(path, "SELECT label FROM ENUM_CUDA_MEMCPY_OPER") == [("Host-to-Device",)]
+
+
+def test_names_are_kept_but_for_paths_and_secrets(scrubbed: tuple[Path, Scrubbed]) -> None:
+    names = dict(rows(scrubbed[0], "SELECT id, value FROM StringIds"))
+    assert names[1] == "gemm_kernel"
+    assert names[3] == "dlopen(/…/libfoo.so)"
+    assert names[4] == "void run<lambda at (path):12>"
+    assert names[8] == "TensorRT:/conv1/Conv + /relu/Relu"
+    assert set(names) == {1, 2, 3, 4, 8}  # only strings that a kept row points to
+
+
+def test_ranges_and_workload_record_are_kept(scrubbed: tuple[Path, Scrubbed]) -> None:
+    texts = [row[0] for row in rows(scrubbed[0], "SELECT text FROM NVTX_EVENTS")]
+    assert texts[0] == "decode_fast step 1"  # a range may be called as a harmless value of the environment is
+    assert texts[1:3] == ["tracelab", '{"tracelab.workload":1,"name":"x","model":"org/model-8b","params":8e9}']
+    assert texts[3] == "load (path) and (removed)"
+    assert texts[5] == ""  # a thread's name
+
+
+def test_only_harmless_settings_and_messages_are_kept(scrubbed: tuple[Path, Scrubbed]) -> None:
+    path, _ = scrubbed
+    assert rows(path, "SELECT value FROM META_DATA_CAPTURE") == [("Node",)]
+    assert rows(path, "SELECT name FROM META_DATA_EXPORT") == [("EXPORT_SCHEMA_VERSION",)]
+    texts = [row[0] for row in rows(path, "SELECT text FROM DIAGNOSTIC_EVENT")]
+    assert texts == ["Number of CUDA events collected: \t3.", "(removed)"]
+
+
+def test_what_was_removed_is_listed(scrubbed: tuple[Path, Scrubbed]) -> None:
+    _, done = scrubbed
+    assert done.tables == ("OSRT_API", "PROCESSES", "TARGET_INFO_SYSTEM_ENV")
+    assert {"CUPTI_ACTIVITY_KIND_KERNEL.futureColumn", "NVTX_EVENTS.jsonText", "TARGET_INFO_GPU.uuid"} <= set(
+        done.columns
+    )
+    assert done.names_changed == 3
+
+
+def test_slim_leaves_out_what_no_analysis_reads(tmp_path: Path) -> None:
+    target = tmp_path / "slim.sqlite"
+    scrub(make_export(tmp_path / "full.sqlite"), target, slim=True)
+    tables = {row[0] for row in rows(target, "SELECT name FROM sqlite_master")}
+    assert "ENUM_CUDA_MEMCPY_OPER" not in tables and "CUPTI_ACTIVITY_KIND_KERNEL" in tables
+    columns = {row[0] for row in rows(target, "SELECT name FROM pragma_table_info('CUPTI_ACTIVITY_KIND_KERNEL')")}
+    assert "mangledName" not in columns and "demangledName" in columns
+
+
+def test_a_value_that_would_stay_refuses_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchanged(_self: object, value: bytes, _short: Callable[[str], str]) -> str:
+        return value.decode()
+
+    monkeypatch.setattr(redact.Redactor, "_clean", unchanged)
+    with pytest.raises(InputError, match="would still hold"):
+        scrub(make_export(tmp_path / "full.sqlite"), tmp_path / "shared.sqlite")
+    assert [path.name for path in tmp_path.iterdir()] == ["full.sqlite"]
+
+
+def test_source_is_not_changed_and_mode_is_readable(tmp_path: Path) -> None:
+    source = make_export(tmp_path / "full.sqlite")
+    before = (source.read_bytes(), source.stat().st_mtime_ns)
+    scrub(source, tmp_path / "shared.sqlite")
+    assert (source.read_bytes(), source.stat().st_mtime_ns) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"full.sqlite", "shared.sqlite"}
+    assert (tmp_path / "shared.sqlite").stat().st_mode & 0o777 == 0o644
+
+
+def test_pending_log_is_read_without_touching_it(tmp_path: Path) -> None:
+    source = make_export(tmp_path / "full.sqlite")
+    with closing(sqlite3.connect(source)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 25 WHERE start = 10")
+        database.commit()
+        log = (tmp_path / "full.sqlite-wal").read_bytes()
+        scrub(source, tmp_path / "shared.sqlite")
+        assert (tmp_path / "full.sqlite-wal").read_bytes() == log
+    assert rows(tmp_path / "shared.sqlite", "SELECT end FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start = 10") == [(25,)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "there is no file"), (b"not a database" * 99, "cannot be scrubbed"), (b"", "StringIds")],
+)
+def test_other_files_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    source = tmp_path / "x.sqlite"
+    if content is not None:
+        source.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        scrub(source, tmp_path / "shared.sqlite")
+    assert not (tmp_path / "shared.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("attn/ffn", "attn/ffn"),
+        ("a / b", "a / b"),
+        ("/layers.0/self_attn/MatMul", "/layers.0/self_attn/MatMul"),
+        ("/home/me/MatMul", "(path)"),
+        ("file:///srv/models/a.bin", "file://(path)"),
+        ("C:\\Users\\me\\x.cu", "(path)"),
+        ("~/.cache/x", "~(path)"),
+    ],
+)
+def test_what_counts_as_a_path(text: str, clean: str) -> None:
+    assert redact.Redactor(redact.Secrets(frozenset(), frozenset())).name(text.encode()) == clean
+
+
+@pytest.mark.skipif(not CORPUS_FILES, reason="TRACELAB_CORPUS is not set")
+@pytest.mark.parametrize("source", CORPUS_FILES, ids=lambda path: path.stem)
+def test_real_exports_keep_their_numbers_and_lose_the_rest(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "shared.sqlite"
+    done = scrub(source, target)
+    before = {row[0] for row in rows(source, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    after = {row[0] for row in rows(target, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert after == before - set(done.tables)
+    for table in sorted(after - {"StringIds", "META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA"}):
+        query = f'SELECT count(*) FROM "{table}"'
+        assert rows(target, query) == rows(source, query), table
+    for table in after & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"}:
+        name = "demangledName" if table.endswith("KERNEL") else "nameId"
+        query = (
+            f"SELECT sum(end - start), count(DISTINCT value) FROM {table} LEFT JOIN StringIds ON StringIds.id = {name}"
+        )
+        assert rows(target, query) == rows(source, query), table
+    assert leftovers(source, target) == set()
+
+
+def leftovers(source: Path, target: Path) -> set[str]:
+    """Process names and values of the system's description that stand in the copy."""
+    tables = {row[0] for row in rows(source, "SELECT name FROM sqlite_master")}
+    values: set[str] = set()
+    if "TARGET_INFO_SYSTEM_ENV" in tables:
+        values |= {str(row[0]) for row in rows(source, "SELECT value FROM TARGET_INFO_SYSTEM_ENV")}
+    if "PROCESSES" in tables:
+        values |= {str(row[0]) for row in rows(source, "SELECT name FROM PROCESSES")}
+    kept = " ".join(str(row[0]) for row in rows(target, "SELECT value FROM StringIds"))
+    content = target.read_bytes()
+    return {value for value in values if len(value) >= 6 and value.encode() in content and value not in kept}
