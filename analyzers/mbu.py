@@ -5,7 +5,7 @@ import numpy as np
 from tracelab.floor import NS_PER_S
 from tracelab.phase_work import PhaseWork, phase_work
 from tracelab.result import Check, Finding, Metric, Result, Row
-from tracelab.units import times
+from tracelab.units import data, percent, times
 from tracelab.view import View
 
 _FAR = 0.5  # below this MBU a phase that takes long is a finding
@@ -59,6 +59,6 @@ def _findings(view: View, work: list[PhaseWork]) -> list[Finding]:
         if w.mbu is not None and w.mbu < _FAR and lost > _WORTH_A_LINE * view.step_time_ns:
             takes, least = times(w.busy_ns, w.floor_ns)
             title = f"{w.phase} takes {takes}, {w.busy_ns / max(w.floor_ns, 1):.1f}× its floor of {least}."
-            evidence = f"It moves {w.bytes / 1e6:,.1f} MB per step at {w.mbu:.0%} of the memory bandwidth."
+            evidence = f"It moves {data(w.bytes)} per step at {percent(w.mbu, 0)} of the memory bandwidth."
             found.append(Finding("far-from-floor", title, evidence, lost))
     return found

@@ -60,7 +60,7 @@ def view_of(analysis: Analysis, device: int) -> View:
     """One device (code) of the analysis, with the group of steps that has most GPU time there."""
     trace = analysis.trace
     tables = [(group, build_table(trace, group, device, analysis.selection)) for group in analysis.steps.groups]
-    present = sorted((pair for pair in tables if len(pair[1])), key=lambda pair: -int(pair[1].sum_ns.sum()))
+    present = sorted((pair for pair in tables if len(pair[1])), key=lambda pair: (not pair[0].chosen, -int(pair[1].sum_ns.sum())))
     group, table = present[0] if present else tables[0]
     return View(
         trace=trace,
@@ -157,7 +157,7 @@ def _other(group: StepGroup, table: StepTable) -> OtherGroup:
 
 def _steps_facts(view: View) -> StepsFacts:
     table, group, trace = view.table, view.group, view.trace
-    outside = np.setdiff1d(view.device_ops, np.concatenate([_member_ops(view)]), assume_unique=False)
+    outside = np.setdiff1d(view.device_ops, _member_ops(view))
     return StepsFacts(
         source=group.source if len(table) else "none",
         pattern=group.pattern,

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from tracelab.phase_work import mbu_of_phase
 from tracelab.result import Finding, Row
+from tracelab.kernel_names import shorten
+from tracelab.units import percent
 from tracelab.units import time as format_time
 from tracelab.view import View
 
@@ -24,18 +26,22 @@ def _saving(row: Row) -> int:
     return round(row["time_ns_per_step"] * (1.0 - row["sm_fill"]))
 
 
+def _blocks(row: Row) -> str:
+    return "1 block" if row["blocks"] == 1 else f"{row['blocks']} blocks"
+
+
 def _starved(view: View, row: Row) -> Finding:
     sms = view.machine.sm_count or 0
     mbu = mbu_of_phase(view, row["phase"])
     reached = sms - row["idle_sms"]
     title = (
-        f"{row['kernel']} reaches {reached} of {sms} SMs ({row['blocks']} blocks): "
-        f"{format_time(row['time_ns_per_step'])}, {row['share']:.1%} of GPU time."
+        f"{shorten(row['kernel'], 48)} reaches {reached} of {sms} SMs ({_blocks(row)}): "
+        f"{format_time(row['time_ns_per_step'])}, {percent(row['share'])} of GPU time."
     )
     if mbu is not None and mbu < _STARVED_MBU:
-        why = f"MBU of {row['phase']} is {mbu:.0%}: starved, not bandwidth-bound; more blocks will pay."
+        why = f"MBU of {row['phase']} is {percent(mbu, 0)}: starved, not bandwidth-bound; more blocks will pay."
         return Finding("starved-grid", title, why, _saving(row))
-    known = f"MBU of {row['phase']} is {mbu:.0%}." if mbu is not None else "Split a serial axis over more blocks."
+    known = f"MBU of {row['phase']} is {percent(mbu, 0)}." if mbu is not None else "Split a serial axis over more blocks."
     return Finding("underfilled-grid", title, known, _saving(row))
 
 
@@ -47,7 +53,7 @@ def _together(view: View, rows: Sequence[Row]) -> Finding:
     share = sum(row["share"] for row in rows)
     title = (
         f"{kernels:.4g} kernels a step reach {most} or fewer of {sms} SMs: "
-        f"{format_time(time_ns)}, {share:.1%} of GPU time."
+        f"{format_time(time_ns)}, {percent(share)} of GPU time."
     )
     why = "Fuse them with their neighbours, or give them more blocks."
     return Finding("underfilled-grids", title, why, sum(_saving(row) for row in rows))

@@ -25,13 +25,15 @@ class Forest:
 
     def innermost(self, thread: I32, time_ns: I64) -> I64:
         """Row of the full table that is innermost at each (thread, time), ABSENT where no range is open."""
+        if len(self.rows) == 0:
+            return np.full(len(time_ns), ABSENT, np.int64)
         at = self._last_started(thread, time_ns)
         while True:
             ended = np.flatnonzero((at >= 0) & (self.end[at] < time_ns))
             if len(ended) == 0:
                 break
             at[ended] = self.parent[at[ended]]
-        return np.where(at >= 0, self.rows[at] if len(self.rows) else ABSENT, ABSENT)
+        return np.where(at >= 0, self.rows[at], ABSENT)
 
     def parent_rows(self, total: int) -> I64:
         """Parent of every row of the full table of `total` rows, as a row of that table; ABSENT for the rest."""

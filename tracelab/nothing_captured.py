@@ -2,10 +2,12 @@
 
 import re
 
+import numpy as np
+
 from tracelab.errors import InputError
+from tracelab.failures import is_graph_launch
 from tracelab.launch_state import launch_calls
 from tracelab.no_kernels import Evidence, explain
-from tracelab.failures import is_graph_launch
 from tracelab.trace import Trace
 
 _COLLECTED = re.compile(r"Number of CUDA events collected:\s*([\d,]+)")
@@ -15,4 +17,27 @@ _PRODUCED = re.compile(r"CUPTI events produced:\s*([\d,]+)")
 def require_gpu_work(trace: Trace) -> None:
     """Raise InputError, naming the reason found, if `trace` has no row of GPU work."""
     if len(trace.ops) == 0:
-        raise InputError(f"{trace.path}: {explain(evidence(trace))}")
+        raise InputError(f"{trace.path}: {explain(evidence(trace))}.")
+
+
+def evidence(trace: Trace) -> Evidence:
+    """What the trace itself says about missing kernels."""
+    texts = [diagnostic.text for diagnostic in trace.diagnostics]
+    graphs = np.array([is_graph_launch(name) for name in trace.names], bool)
+    version = trace.producer.removeprefix("nsys ") if trace.producer else None
+    return Evidence(
+        diagnostics=texts,
+        processes=len(trace.processes) or None,
+        processes_with_calls=len(np.unique(trace.calls.process)),
+        launch_calls=int(launch_calls(trace).sum()),
+        graph_launches=int(graphs[trace.calls.name].sum()) if len(graphs) else 0,
+        graph_mode=trace.graph_mode.capitalize() if trace.graph_mode else None,
+        nsys_version=version,
+        events_produced=_total(_PRODUCED, texts),
+        events_collected=_total(_COLLECTED, texts),
+    )
+
+
+def _total(pattern: re.Pattern[str], texts: list[str]) -> int | None:
+    found = [int(hit[1].replace(",", "")) for hit in map(pattern.search, texts) if hit]
+    return sum(found) if found else None

@@ -24,12 +24,12 @@ Columns = dict[str, I64]
 _FINISHED = ("TARGET_INFO_GPU", "ANALYSIS_DETAILS", "TARGET_INFO_SYSTEM_ENV", tables.KERNEL.name, tables.RUNTIME.name)
 
 
-def load_nsys_sqlite(path: Path) -> Trace:
-    """Load `path`. Raises InputError when it is no nsys export, or one that was not finished."""
+def load_nsys_sqlite(path: Path, shown_as: Path | None = None) -> Trace:
+    """Load `path`, named `shown_as` on pages. Raises InputError for no nsys export, or one that was not finished."""
     with open_readonly(path) as connection:
         try:
             _require_export(connection, path)
-            return _load(connection, path)
+            return _load(connection, shown_as or path)
         except sqlite3.DatabaseError as error:
             raise InputError(f"{path}: not a readable SQLite export ({error}); export the report again.") from error
 

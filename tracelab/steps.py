@@ -20,7 +20,7 @@ class StepGroup:
     """Steps that are alike. Per step: name, process, thread (ABSENT: any), host window in ns, whether it never ended.
 
     `op_step` is the step of every row of `Ops`, ABSENT outside. `inside_range` is the NVTX range the steps were looked
-    for in (ABSENT: none).
+    for in (ABSENT: none). `chosen`: may be the group that results are for.
     """
 
     source: str
@@ -33,11 +33,12 @@ class StepGroup:
     open: Bool
     op_step: I32
     inside_range: int = ABSENT
+    chosen: bool = True
 
 
 @dataclass(frozen=True)
 class Steps:
-    """All groups of a trace, the one with most GPU time first, and how calls were attributed to NVTX steps."""
+    """All groups of a trace, those asked for and then those with most GPU time first, and how calls were attributed to NVTX steps."""
 
     groups: tuple[StepGroup, ...]
     nvtx: NvtxSteps | None
@@ -52,10 +53,12 @@ def find_steps(trace: Trace, selection: Selection) -> Steps:
     if marked is None and wanted is not None:
         raise InputError(_no_match(trace, wanted.pattern))
     groups = _from_ranges(trace, marked) if marked else _merged(trace, infer_steps(trace, launched))
-    groups = [group for group in groups if (group.op_step >= 0).any() or wanted]
+    groups = [group for group in groups if (group.op_step >= 0).any()]
+    if wanted is not None and not any(group.chosen for group in groups):
+        raise InputError(f"--steps {wanted.pattern!r} matches ranges, but none of them launched GPU work.")
     if not groups:
         groups = _merged(trace, [whole_trace(trace)]) if len(trace.ops) else []
-    return Steps(tuple(sorted(groups, key=lambda group: -_gpu_ns(trace, group))), marked, launched)
+    return Steps(tuple(sorted(groups, key=lambda group: (not group.chosen, -_gpu_ns(trace, group)))), marked, launched)
 
 
 def _compiled(pattern: str | None) -> re.Pattern[str] | None:
@@ -103,6 +106,7 @@ def _group(trace: Trace, marked: NvtxSteps, code: int, op_range: I64) -> StepGro
         host_end=trace.ranges.end[rows],
         open=trace.ranges.open[rows],
         op_step=number[op_range],
+        chosen=bool(marked.chosen[code]),
     )
 
 

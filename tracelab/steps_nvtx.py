@@ -9,13 +9,13 @@ from tracelab.arrays import group_ids
 from tracelab.attribution import (
     Launches,
     across_threads,
-    fold,
+    fold_codes,
     forest_of_domains,
     without_own_range,
     work_in_ranges,
 )
 from tracelab.nesting import Forest, build_forest
-from tracelab.trace import ABSENT, I64, Bool, Trace
+from tracelab.trace import ABSENT, I32, I64, Bool, Trace
 
 _NEARLY_EVERY_TIME = 0.9  # share of a pattern's ranges that must launch GPU work
 _RECURS = 2  # ranges that a pattern needs
@@ -25,13 +25,15 @@ _RECURS = 2  # ranges that a pattern needs
 class NvtxSteps:
     """The outermost recurring ranges. `rows` are range rows, `pattern` the code of each in `patterns`.
 
-    `domains` marks the domains they lie in; `call_range` is the step range of each call of `Calls` (ABSENT: none, or
+    `chosen` marks the patterns that the user asked for (all, if none was asked for). `domains` marks the domains they
+    lie in; `call_range` is the step range of each call of `Calls` (ABSENT: none, or
     not asked), `call_crossed` marks those found across threads.
     """
 
     rows: I64
-    pattern: I64
+    pattern: I32
     patterns: tuple[str, ...]
+    chosen: Bool
     domains: Bool
     forest: Forest
     call_range: I64
@@ -41,32 +43,52 @@ class NvtxSteps:
 def nvtx_steps(trace: Trace, launched: Launches, wanted: re.Pattern[str] | None) -> NvtxSteps | None:
     """The marked steps, default domain first; None where no range recurs. With `wanted`, the ranges it matches."""
     default = np.array([domain == "" for domain in trace.domains], bool)
-    choices = (np.ones(len(default), bool),) if wanted else (default, ~default)
+    found = _first_recurring(trace, launched, (default, ~default))
+    if wanted is None:
+        return _assign(trace, found, np.ones(len(found), bool), launched) if len(found) else None
+    asked = _matching(trace, forest_of_domains(trace, np.ones(len(default), bool)), wanted)
+    if len(asked) == 0:
+        return None
+    rows = np.union1d(asked, _apart(trace, asked, found))
+    return _assign(trace, rows, np.isin(rows, asked), launched)
+
+
+def _first_recurring(trace: Trace, launched: Launches, choices: tuple[Bool, ...]) -> I64:
     for domains in choices:
-        forest = forest_of_domains(trace, domains)
-        rows = _matching(trace, forest, wanted) if wanted else _recurring(trace, forest, launched)
+        rows = _recurring(trace, forest_of_domains(trace, domains), launched)
         if len(rows):
-            inside = domains & np.isin(np.arange(len(domains)), trace.ranges.domain[rows])
-            return _assign(trace, rows, inside, launched)
-    return None
+            return rows
+    return np.zeros(0, np.int64)
 
 
-def _assign(trace: Trace, rows: I64, domains: Bool, launched: Launches) -> NvtxSteps:
+def _apart(trace: Trace, asked: I64, found: I64) -> I64:
+    """Those of `found` whose whole pattern lies neither inside nor around any range of `asked`."""
+    mask = np.zeros(len(trace.ranges), bool)
+    mask[asked] = mask[found] = True
+    forest = build_forest(trace.ranges, mask)
+    nested = np.flatnonzero(forest.parent >= 0)
+    touched = np.union1d(forest.rows[nested], forest.rows[forest.parent[nested]])
+    pattern, _ = fold_codes(trace, trace.ranges.name[found])
+    clashing = np.unique(pattern[np.isin(found, touched) | np.isin(found, asked)])
+    return found[~np.isin(pattern, clashing)]
+
+
+def _assign(trace: Trace, rows: I64, asked: Bool, launched: Launches) -> NvtxSteps:
+    domains = np.isin(np.arange(len(trace.domains)), trace.ranges.domain[rows])
     forest = forest_of_domains(trace, domains)
     mask = np.zeros(len(trace.ranges), bool)
     mask[rows] = True
     steps = build_forest(trace.ranges, mask)
     call_range = np.full(len(trace.calls), ABSENT, np.int64)
     crossed = np.zeros(len(trace.calls), bool)
-    asked = launched.rows
-    call_range[asked] = steps.innermost(trace.calls.thread[asked], trace.calls.start[asked])
-    lone = asked[without_own_range(trace, forest, asked)]
+    calls = launched.rows
+    call_range[calls] = steps.innermost(trace.calls.thread[calls], trace.calls.start[calls])
+    lone = calls[without_own_range(trace, forest, calls)]
     call_range[lone] = across_threads(trace, steps, lone)
     crossed[lone] = call_range[lone] >= 0
-    folded = [fold(trace.names[int(name)]) for name in trace.ranges.name[rows]]
-    patterns = tuple(sorted(set(folded)))
-    pattern = np.array([patterns.index(text) for text in folded], np.int64)
-    return NvtxSteps(rows, pattern, patterns, domains, forest, call_range, crossed)
+    pattern, patterns = fold_codes(trace, trace.ranges.name[rows])
+    chosen = np.bincount(pattern, weights=asked, minlength=len(patterns)) > 0
+    return NvtxSteps(rows, pattern, patterns, chosen, domains, forest, call_range, crossed)
 
 
 def _matching(trace: Trace, forest: Forest, wanted: re.Pattern[str]) -> I64:
@@ -100,11 +122,7 @@ def _patterns(trace: Trace, forest: Forest, launched: Launches) -> tuple[I64, Bo
     rows = forest.rows
     if len(rows) == 0:
         return np.zeros(0, np.int64), np.zeros(0, bool)
-    names = trace.ranges.name[rows]
-    unique, inverse = np.unique(names, return_inverse=True)
-    folded = [fold(trace.names[int(code)]) for code in unique]
-    codes = {text: i for i, text in enumerate(dict.fromkeys(folded))}
-    pattern = np.array([codes[text] for text in folded], np.int64)[inverse]
+    pattern, _ = fold_codes(trace, trace.ranges.name[rows])
     group, _ = group_ids([forest.thread, trace.ranges.domain[rows], pattern])
     count = np.bincount(group)
     share = np.bincount(group, weights=_has_work(trace, forest, launched)) / count

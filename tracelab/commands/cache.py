@@ -1,0 +1,9 @@
+"""`tracelab cache clear`: remove what was exported from reports."""
+
+
+def clear() -> None:
+    """Remove the cache folder's content and say how much was freed."""
+    from tracelab.capture.cache import clear_cache
+    from tracelab.units import data
+
+    print(f"cache cleared: {data(clear_cache())} freed")
