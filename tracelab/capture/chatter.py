@@ -10,8 +10,8 @@ _GENERATING = re.compile(rb"^Generating '(?P<path>.+)'\s*$")
 _PRODUCED = re.compile(rb"^\s+(?P<path>/.*\.(nsys-rep|qdrep|qdstrm|sqlite))\s*$")
 _NSYS_LINES = re.compile(
     rb"^(Generated:\s*$|Importer error status|Importation |Unable to retrieve the importer|Exportation error"
-    rb"|Failed to (create|write|open) '|Capture range (started|ended)|Collecting data|Processing events|Saved report file"
-    rb"|Wrong event order|The target application |No such file or directory: |option is ambiguous"
+    rb"|Failed to \w+ '.*\.(nsys-rep|qdstrm)'|Capture range (started|ended)|Collecting data|Processing events"
+    rb"|Saved report file|Wrong event order|The target application |No such file or directory: |option is ambiguous"
     rb"|unrecogni[sz]ed option|usage: nsys "
     rb"|Try '?\"?nsys |Use the `--wait` option|WARNING: (CPU|CUDA|Device-side|Kernel|Not all|The|cuda) )"
 )

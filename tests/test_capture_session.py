@@ -1,0 +1,257 @@
+"""From the command line to a run folder: capture, replay, or one sentence."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+from collections import namedtuple
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from fake_nsys import TOKEN, calls, make_export, make_nsys, without_nsys
+
+from tracelab.capture import gpu
+from tracelab.capture import nsys as nsys_module
+from tracelab.capture.command import CaptureOptions
+from tracelab.capture.folder import make_run_folder, write_command
+from tracelab.capture.progress import Progress
+from tracelab.capture.recordings import normalised, recordings, resolve, split_arguments, workload_defaults
+from tracelab.capture.session import Request, Session, Workload, profile_session
+from tracelab.errors import CaptureUnavailableError, InputError, TracelabError, UsageError
+from tracelab.registry import leaves
+
+SOURCE = 'DEFAULTS: dict[str, object] = {"batch": 1, "ctx": 1024, "graph": False}\nimport no_such_module\n'
+DEFAULTS: dict[str, str | bool] = {"--batch": "1", "--ctx": "1024", "--graph": False}
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU, without an nsys of its own."""
+    monkeypatch.setattr(gpu, "has_gpu", lambda: True)
+    monkeypatch.setattr(nsys_module, "ROOT", tmp_path)
+    monkeypatch.setenv("PATH", without_nsys(os.environ["PATH"]))
+    monkeypatch.delenv("TRACELAB_NSYS", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Workload:
+    source = tmp_path / "toy.py"
+    source.write_text(SOURCE)
+    return Workload("toy", "json.tool", source)  # a module of the standard library that runs without torch
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    for name in ("eager", "graph"):
+        make_export(folder / f"{name}.sqlite")
+    entries = [
+        {"file": "eager.sqlite", "workload": "toy", "options": {"--batch": "1", "--ctx": "1024", "--graph": False}},
+        {"file": "graph.sqlite", "workload": "toy", "options": {"batch": 1, "ctx": 1024, "graph": True}},
+        {"file": "failed.sqlite"},
+    ]
+    (folder / "manifest.json").write_text(json.dumps({"recordings": entries}))
+    return folder
+
+
+def fake(tmp_path: Path, faults: tuple[str, ...] = ()) -> Path:
+    return make_nsys(tmp_path / "nsys", export=make_export(tmp_path / "export"), faults=faults)
+
+
+def session(request: Request, samples: Path = Path("none")) -> Session:
+    return profile_session(request, samples, Progress())
+
+
+def test_a_run_folder_keeps_what_may_be_shared_apart(tmp_path: Path) -> None:
+    nsys = fake(tmp_path)
+    command = (sys.executable, "-c", "print(1)")
+    done = session(Request(command=command, nsys=str(nsys), output=tmp_path / "out"))
+    assert done.folder is not None and done.capture is not None and done.recording is None
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["private", "trace.sqlite"]
+    assert TOKEN.encode() not in done.trace.read_bytes()
+    private = {path.name: path.stat().st_mode & 0o777 for path in done.folder.private.iterdir()}
+    assert private == dict.fromkeys(["command.txt", "export.sqlite", "nsys.log", "trace.nsys-rep"], 0o600)
+    assert all(path.stat().st_mode & 0o777 == 0o700 for path in (done.folder.path, done.folder.private))
+    written = (done.folder.private / "command.txt").read_text()
+    assert written.startswith(f"{nsys} profile ") and written.endswith("-c 'print(1)'\n")
+    assert "private/ holds" in done.folder.note and "may be shared" in done.folder.note
+
+
+def test_the_environment_is_kept_on_request(tmp_path: Path) -> None:
+    nsys = fake(tmp_path)
+    done = session(Request(command=("true",), nsys=str(nsys), output=tmp_path / "out", keep_environment=True))
+    assert TOKEN.encode() in done.trace.read_bytes()
+    assert done.folder is not None and "do not share" in done.folder.note
+
+
+def test_a_workload_runs_as_a_module_within_the_capture_range(tmp_path: Path, workload: Workload) -> None:
+    nsys = fake(tmp_path, faults=("nothing",))
+    with pytest.raises(UsageError, match="toy did not run; its own message stands above"):
+        session(Request(workload=workload, arguments=("--batch", "4"), nsys=str(nsys)))
+    profile = next(call for call in calls(nsys) if call[0] == "profile" and "-o" in call)
+    assert "--capture-range=cudaProfilerApi" in profile
+    assert profile[-5:] == [sys.executable, "-m", "json.tool", "--batch", "4"]
+
+
+def test_a_failed_run_leaves_no_empty_folder_but_the_log(tmp_path: Path) -> None:
+    with pytest.raises(TracelabError, match="named no reason"):
+        session(Request(command=("true",), nsys=str(fake(tmp_path, faults=("nothing",))), output=tmp_path / "out"))
+    assert [path.name for path in (tmp_path / "out/private").iterdir()] == ["nsys.log"]
+
+
+def test_ctrl_c_during_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> Path:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("not reached")
+
+    monkeypatch.setattr("tracelab.capture.run.export_sqlite", interrupted)
+    with pytest.raises(TracelabError, match="stopped by Ctrl-C; what was captured is kept in"):
+        session(Request(command=("true",), nsys=str(fake(tmp_path)), output=tmp_path / "out"))
+    assert (tmp_path / "out/private/trace.nsys-rep").exists()
+
+
+def test_no_gpu_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "has_gpu", lambda: False)
+    with pytest.raises(CaptureUnavailableError, match="this machine has no NVIDIA GPU, so nothing can be captured"):
+        session(Request(command=("true",)))
+
+
+def test_a_gpu_without_nsys_is_an_error_never_a_replay(workload: Workload, samples: Path) -> None:
+    with pytest.raises(CaptureUnavailableError, match="no nsys was found"):
+        session(Request(workload=workload), samples)
+
+
+def test_unknown_programs_and_options_come_first(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "has_gpu", lambda: False)
+    with pytest.raises(UsageError, match="was not found: no-such"):
+        session(Request(command=("no-such",)))
+    with pytest.raises(UsageError, match="toy has no option --bacth; it has --batch --ctx --graph"):
+        session(Request(workload=workload, arguments=("--bacth", "2")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [((), "eager.sqlite"), (("--batch=1",), "eager.sqlite"), (("--graph", "--ctx", "01024"), "graph.sqlite")],
+)
+def test_replay_of_the_matching_recording(
+    workload: Workload, samples: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], file: str
+) -> None:
+    monkeypatch.setattr(gpu, "has_gpu", lambda: False)
+    done = session(Request(workload=workload, arguments=arguments), samples)
+    assert (done.trace, done.recording, done.capture, done.folder) == (samples / file, file, None, None)
+
+
+def test_replay_with_a_folder(
+    workload: Workload, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "has_gpu", lambda: False)
+    done = session(Request(workload=workload, output=tmp_path / "out"), samples)
+    assert done.folder is not None and [path.name for path in done.folder.path.iterdir()] == ["trace.sqlite"]
+
+
+def test_replay_of_options_that_were_not_recorded(
+    workload: Workload, samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "has_gpu", lambda: False)
+    wanted = "there are recordings of: tracelab profile toy --batch 1 --ctx 1024, tracelab profile toy .* --graph"
+    with pytest.raises(CaptureUnavailableError, match=wanted):
+        session(Request(workload=workload, arguments=("--batch", "64")), samples)
+
+
+def test_no_replay(workload: Workload, samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "has_gpu", lambda: False)
+    with pytest.raises(CaptureUnavailableError, match="nothing can be captured here"):
+        session(Request(workload=workload, replay=False), samples)
+
+
+def test_damaged_manifest(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match=r"manifest\.json is damaged"):
+        recordings(tmp_path)
+    assert recordings(tmp_path / "nowhere") == ()
+
+
+def test_defaults_are_read_without_importing(workload: Workload, tmp_path: Path) -> None:
+    assert workload_defaults(workload.source) == DEFAULTS
+    (tmp_path / "plain.py").write_text("x = 1\n")
+    assert workload_defaults(tmp_path / "plain.py") == {}
+
+
+def test_every_bundled_workload_has_defaults() -> None:
+    assert all(workload_defaults(leaf.path) for leaf in leaves("kernels").values())
+
+
+def test_options_of_workload_and_tracelab_are_split() -> None:
+    words = ["--batch", "4", "--format", "json", "--graph", "--ctx=512", "-o", "x"]
+    assert split_arguments(words, DEFAULTS) == (
+        ["--batch", "4", "--graph", "--ctx=512"],
+        ["--format", "json", "-o", "x"],
+    )
+    assert resolve(["--batch", "4", "--graph"], DEFAULTS, "toy") == {"--batch": "4", "--ctx": "1024", "--graph": True}
+    assert normalised({"top_k": 8, "--x": "a"}) == {"--top-k": "8", "--x": "a"}
+    with pytest.raises(UsageError, match="the option --batch needs a value"):
+        resolve(["--batch"], DEFAULTS, "toy")
+
+
+def test_a_folder_that_is_not_empty_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/old").write_text("")
+    for path in (tmp_path / "out", tmp_path / "out/old"):
+        with pytest.raises(UsageError, match="exists already"):
+            make_run_folder("x", path)
+
+
+def test_default_folders_do_not_collide(tmp_path: Path) -> None:
+    first, second = make_run_folder("/usr/bin/python 3", None), make_run_folder("python-3", None)
+    assert first.path != second.path and first.path.name.startswith("python-3-")
+    assert first.path.resolve().parent == tmp_path / "tracelab-runs"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TracelabError, match="cannot be written: Not a directory; name another with -o"):
+        make_run_folder("x", tmp_path / "file/out")
+
+
+def test_a_full_disk_is_noticed_before_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nsys = fake(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9, 10**6))
+    with pytest.raises(TracelabError, match="is full: 1 MB free, a capture needs 200 MB"):
+        session(Request(command=("true",), nsys=str(nsys), output=tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    assert [call for call in calls(nsys) if call[0] == "profile"] == []
+
+
+def test_command_line_is_quoted_and_private(tmp_path: Path) -> None:
+    folder = make_run_folder("x", tmp_path / "out")
+    write_command(folder, ["a b", "$HOME"])
+    target = folder.private / "command.txt"
+    assert target.read_text() == "'a b' '$HOME'\n" and target.stat().st_mode & 0o777 == 0o600
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_only_on_a_terminal() -> None:
+    for stream, expected in ((io.StringIO(), "token\n"), (Terminal(), "\r\x1b[2Kcapturing… 0 s\r\x1b[2Ktoken\n")):
+        progress = Progress(stream)
+        progress.stage("capturing")
+        progress.show(b"token\n")
+        progress.done()
+        assert stream.getvalue() == expected
+
+
+def test_the_exported_trace_is_a_database(tmp_path: Path) -> None:
+    options = CaptureOptions(graph_mode="graph")
+    done = session(Request(command=("true",), nsys=str(fake(tmp_path)), output=tmp_path / "out", options=options))
+    with closing(sqlite3.connect(done.trace)) as database:
+        assert database.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone() == (3,)
