@@ -101,10 +101,10 @@ def _shape_text(shape: np.ndarray[tuple[int], np.dtype[np.int32]]) -> str:
     return "·".join(map(str, used))
 
 
-def _grid_text(shapes: np.ndarray[tuple[int, int], np.dtype[np.int32]], most: np.ndarray[tuple[int], np.dtype[np.int32]]) -> str:
+def _grid_text(
+    shapes: np.ndarray[tuple[int, int], np.dtype[np.int32]], most: np.ndarray[tuple[int], np.dtype[np.int32]]
+) -> str:
     """The most frequent grid, and the range of block counts where it varies."""
     blocks = shapes.astype(np.int64).prod(axis=1)
     text = _shape_text(most)
     return text if blocks.min() == blocks.max() else f"{text} ({blocks.min()}–{blocks.max()})"
-
-

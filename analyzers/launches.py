@@ -10,7 +10,7 @@ from tracelab.view import View
 
 
 def analyze(view: View) -> Result:
-    """Failed calls by phase, step, process and error, whatever steps are used. Never a failure: a call that returned 0."""
+    """Failed calls by phase, step, process and error, whatever steps are used. A call that returned 0 never failed."""
     failed = failed_calls(view)
     launches = sum(row["count"] for row in failed if row["launch"])
     silent = launches_without_work(view.trace)

@@ -9,6 +9,8 @@ from tracelab.units import data, percent, times
 from tracelab.view import View
 
 _FAR = 0.5  # below this MBU a phase that takes long is a finding
+_FIXED_COST_NS = 2_000  # a small kernel takes about this whatever it moves: 1.9 µs for the copies of 2 blocks in the
+# bundled llama8b recordings (H200)
 _WORTH_A_LINE = 0.05  # share of the step that a phase must lose against its floor
 
 
@@ -57,8 +59,15 @@ def _findings(view: View, work: list[PhaseWork]) -> list[Finding]:
     for w in work:
         lost = round(w.busy_ns) - w.floor_ns
         if w.mbu is not None and w.mbu < _FAR and lost > _WORTH_A_LINE * view.step_time_ns:
-            takes, least = times(w.busy_ns, w.floor_ns)
-            title = f"{w.phase} takes {takes}, {w.busy_ns / max(w.floor_ns, 1):.1f}× its floor of {least}."
-            evidence = f"It moves {data(w.bytes)} per step at {percent(w.mbu, 0)} of the memory bandwidth."
-            found.append(Finding("far-from-floor", title, evidence, lost))
+            found.append(_far(w, lost))
     return found
+
+
+def _far(w: PhaseWork, lost: int) -> Finding:
+    takes, least, each = times(w.busy_ns, w.floor_ns, w.busy_ns / max(w.kernels, 1))
+    if w.floor_ns < _FIXED_COST_NS * w.kernels:
+        title = f"{w.phase} takes {takes} to move {data(w.bytes)}: {w.kernels:.4g} small kernels of {each}."
+        return Finding("small-kernels", title, "Fuse them with their neighbours; their cost is not bandwidth.", lost)
+    title = f"{w.phase} takes {takes}, {w.busy_ns / max(w.floor_ns, 1):.1f}× its floor of {least}."
+    evidence = f"It moves {data(w.bytes)} per step at {percent(w.mbu or 0.0, 0)} of the memory bandwidth."
+    return Finding("far-from-floor", title, evidence, lost)

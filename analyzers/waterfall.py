@@ -21,9 +21,7 @@ def analyze(view: View) -> Result:
     stop = end if following == NO_NEXT else following
     parts = _parts(view, row, start, min(end, stop), stop)
     step = stop - start
-    rows: list[Row] = [
-        {"component": name, "ns": ns, "share": ns / step if step else 0.0} for name, ns in parts.items()
-    ]
+    rows: list[Row] = [{"component": name, "ns": ns, "share": ns / step if step else 0.0} for name, ns in parts.items()]
     total = sum(parts.values())
     check = Check("components add up to the step", total == step, total, step, "ns")
     return Result(tables={"waterfall": rows}, checks=[check])

@@ -13,7 +13,7 @@ from tracelab.report import (
     StepRow,
     StepsFacts,
     TraceFacts,
-    Warning_,
+    TraceWarning,
 )
 from tracelab.result import Finding, Metric, Result, Row
 
@@ -39,8 +39,8 @@ def odd_report(skipped: bool = False) -> Report:
             workload={"batch": 64, "tokens_per_step": 64},
             gpus=[] if skipped else [GpuFacts(i, "\x1b[1mUnknown", None, None, None) for i in range(3)],
             warnings=[
-                Warning_("no-gpu-info", "The trace does not describe its GPU; give --gpu NAME for its limits."),
-                Warning_("incomplete", "GPU time is incomplete: 3430 graph launches have no GPU rows [trimmed]."),
+                TraceWarning("no-gpu-info", "The trace does not describe its GPU; give --gpu NAME for its limits."),
+                TraceWarning("incomplete", "GPU time is incomplete: 3430 graph launches have no GPU rows [trimmed]."),
             ],
         ),
         capture=CaptureFacts(3, "nsys", "2025.3.2"),

@@ -24,7 +24,7 @@ from tracelab.report import (
     StepRow,
     StepsFacts,
     TraceFacts,
-    Warning_,
+    TraceWarning,
 )
 from tracelab.result import Finding, Result
 from tracelab.step_table import NO_NEXT, REASONS, USED, StepTable, build_table, in_window
@@ -60,7 +60,9 @@ def view_of(analysis: Analysis, device: int) -> View:
     """One device (code) of the analysis, with the group of steps that has most GPU time there."""
     trace = analysis.trace
     tables = [(group, build_table(trace, group, device, analysis.selection)) for group in analysis.steps.groups]
-    present = sorted((pair for pair in tables if len(pair[1])), key=lambda pair: (not pair[0].chosen, -int(pair[1].sum_ns.sum())))
+    present = sorted(
+        (pair for pair in tables if len(pair[1])), key=lambda pair: (not pair[0].chosen, -int(pair[1].sum_ns.sum()))
+    )
     group, table = present[0] if present else tables[0]
     return View(
         trace=trace,
@@ -215,7 +217,7 @@ def _trace_facts(analysis: Analysis, views: Sequence[View], recording: str | Non
         recording=recording,
         workload=trace.workload,
         gpus=tuple(_gpu_facts(view) for view in views),
-        warnings=tuple(Warning_(code, message) for code, message in trace_warnings(trace, views)),
+        warnings=tuple(TraceWarning(code, message) for code, message in trace_warnings(trace, views)),
     )
 
 

@@ -45,7 +45,8 @@ def launches(trace: Trace) -> Launches:
 
 def without_own_range(trace: Trace, forest: Forest, rows: I64) -> Bool:
     """True for the calls `rows` whose own thread has no range open at their start."""
-    return forest.innermost(trace.calls.thread[rows], trace.calls.start[rows]) == ABSENT
+    lone: Bool = forest.innermost(trace.calls.thread[rows], trace.calls.start[rows]) == ABSENT
+    return lone
 
 
 def across_threads(trace: Trace, steps: Forest, rows: I64) -> I64:
@@ -73,9 +74,7 @@ def forest_of_domains(trace: Trace, domains: Bool) -> Forest:
     return build_forest(trace.ranges, domain_mask(trace, domains))
 
 
-def work_in_ranges(
-    trace: Trace, ranges: I64, calls: I64, weight: I64, *, any_thread: bool = False
-) -> I64:
+def work_in_ranges(trace: Trace, ranges: I64, calls: I64, weight: I64, *, any_thread: bool = False) -> I64:
     """Sum of `weight` over the calls that start inside each range: on its own thread, or on any of its process."""
     total = np.zeros(len(ranges), np.int64)
     thread = trace.ranges.thread[ranges]

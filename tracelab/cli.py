@@ -36,7 +36,9 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     app.add_typer(caches, name="cache")
     for leaf in leaves("analyzers").values():
         called = bool(arguments) and leaf.name in arguments
-        app.command(leaf.name, help=leaf.help, rich_help_panel=_ANALYZER_PANEL)(_command_of(leaf.name) if called else _stub)
+        app.command(leaf.name, help=leaf.help, rich_help_panel=_ANALYZER_PANEL)(
+            _command_of(leaf.name) if called else _stub
+        )
     return app
 
 

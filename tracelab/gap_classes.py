@@ -77,8 +77,7 @@ def _causes(trace: Trace, gap_start: I64, after: I64) -> U8:
 
 def _last_wait_end(trace: Trace, call: I64) -> I64:
     """End of the last host wait on the launching thread that was over when each call started; very early if none."""
-    waits = np.array([is_host_wait(name) for name in trace.names], bool)
-    rows = np.flatnonzero(waits[trace.calls.name]) if len(trace.names) else np.zeros(0, np.int64)
+    rows = np.flatnonzero(trace.calls_named(is_host_wait))
     found = np.full(len(call), np.iinfo(np.int64).min, np.int64)
     thread = trace.calls.thread[call]
     for code in np.unique(trace.calls.thread[rows]):
@@ -103,5 +102,3 @@ def _profiler_ns(trace: Trace, start: I64, end: I64, call: I64) -> I64:
         asked = np.flatnonzero(thread == code)
         total[asked] = busy.covered(start[asked], end[asked])
     return total
-
-

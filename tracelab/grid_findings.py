@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from tracelab.kernel_names import shorten
 from tracelab.phase_work import mbu_of_phase
 from tracelab.result import Finding, Row
-from tracelab.kernel_names import shorten
 from tracelab.units import percent
 from tracelab.units import time as format_time
 from tracelab.view import View
@@ -23,7 +23,7 @@ def findings(view: View, rows: Sequence[Row]) -> list[Finding]:
 
 
 def _saving(row: Row) -> int:
-    return round(row["time_ns_per_step"] * (1.0 - row["sm_fill"]))
+    return round(float(row["time_ns_per_step"]) * (1.0 - float(row["sm_fill"])))
 
 
 def _blocks(row: Row) -> str:
@@ -41,7 +41,9 @@ def _starved(view: View, row: Row) -> Finding:
     if mbu is not None and mbu < _STARVED_MBU:
         why = f"MBU of {row['phase']} is {percent(mbu, 0)}: starved, not bandwidth-bound; more blocks will pay."
         return Finding("starved-grid", title, why, _saving(row))
-    known = f"MBU of {row['phase']} is {percent(mbu, 0)}." if mbu is not None else "Split a serial axis over more blocks."
+    known = (
+        f"MBU of {row['phase']} is {percent(mbu, 0)}." if mbu is not None else "Split a serial axis over more blocks."
+    )
     return Finding("underfilled-grid", title, known, _saving(row))
 
 

@@ -72,7 +72,8 @@ def new_coverage(group: I64, start: I64, end: I64) -> I64:
         return np.zeros(0, np.int64)
     left, right = shift_apart(group, start, end)
     reach = np.concatenate(([left[0]], np.maximum.accumulate(right)[:-1]))
-    return np.maximum(right - np.maximum(left, reach), 0)
+    added: I64 = np.maximum(right - np.maximum(left, reach), 0)
+    return added
 
 
 def even_shares(group: I64, start: I64, end: I64) -> NDArray[np.float64]:

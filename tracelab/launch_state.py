@@ -1,6 +1,7 @@
 """Launch calls that left no GPU work although they returned 0: not failures, but a sign that rows are missing."""
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,45 +12,29 @@ _CAPTURE_BEGIN = re.compile(r"^(cuda|cu)StreamBeginCapture")
 _CAPTURE_END = re.compile(r"^(cuda|cu)StreamEndCapture")
 
 
-def name_mask(trace: Trace, test: re.Pattern[str]) -> Bool:
-    """Which calls have a name that `test` matches."""
-    hits = np.array([test.search(name) is not None for name in trace.names], bool)
-    return hits[trace.calls.name] if len(trace.names) else np.zeros(len(trace.calls), bool)
-
-
-def launch_calls(trace: Trace) -> Bool:
-    """Which calls are launch calls by name."""
-    hits = np.array([is_launch(name) for name in trace.names], bool)
-    return hits[trace.calls.name] if len(trace.names) else np.zeros(len(trace.calls), bool)
-
-
 def launches_without_work(trace: Trace) -> I64:
     """Rows of launch calls that returned 0 and have no GPU row, leaving out those that rightly have none.
 
     Between the begin and end of a stream capture, launches are recorded into a graph; at the edges of a trimmed
     window, before the first and after the last launch whose work was recorded, their work was cut.
     """
-    rows = np.flatnonzero(launch_calls(trace) & (trace.calls.return_value == 0) & (trace.first_op_of_call < 0))
-    if len(rows) == 0:
-        return rows
-    return rows[~_captured(trace, rows) & ~_at_edge(trace, rows)]
+    return _silent(trace, is_launch)
 
 
 def graph_launches_without_work(trace: Trace) -> I64:
     """Those of `launches_without_work` that replay a graph: their GPU time is missing from every sum."""
-    rows = np.flatnonzero(
-        np.array([is_graph_launch(name) for name in trace.names], bool)[trace.calls.name]
-        & (trace.calls.return_value == 0)
-        & (trace.first_op_of_call < 0)
-    ) if len(trace.names) else np.zeros(0, np.int64)
-    if len(rows) == 0 or len(trace.ops) == 0:
-        return rows
-    return rows[~_captured(trace, rows) & ~_at_edge(trace, rows)]
+    return _silent(trace, is_graph_launch)
+
+
+def _silent(trace: Trace, kind: Callable[[str], bool]) -> I64:
+    ran = (trace.calls.return_value == 0) & (trace.first_op_of_call < 0)
+    rows = np.flatnonzero(trace.calls_named(kind) & ran)
+    return rows[~_captured(trace, rows) & ~_at_edge(trace, rows)] if len(rows) else rows
 
 
 def _captured(trace: Trace, rows: I64) -> Bool:
     """Calls whose process is between stream begin- and end-capture, on any thread."""
-    begins, ends = name_mask(trace, _CAPTURE_BEGIN), name_mask(trace, _CAPTURE_END)
+    begins, ends = trace.calls_named(_CAPTURE_BEGIN.match), trace.calls_named(_CAPTURE_END.match)
     inside = np.zeros(len(rows), bool)
     for process in np.unique(trace.calls.process[rows]):
         mine = trace.calls.process == process

@@ -11,8 +11,7 @@ from tracelab.view import View
 
 def module_load_finding(view: View) -> Finding | None:
     """A finding where a step loaded modules; it promises no time, since such steps are left out when others remain."""
-    loads = np.array([is_module_load(name) for name in view.trace.names], bool)
-    rows = np.flatnonzero(loads[view.trace.calls.name]) if len(loads) else np.zeros(0, np.int64)
+    rows = np.flatnonzero(view.trace.calls_named(is_module_load))
     if len(rows) == 0 or len(view.table) == 0 or view.group.source == "whole-trace":
         return None
     steps = view.table.step
@@ -24,9 +23,9 @@ def module_load_finding(view: View) -> Finding | None:
     host_ns = int((view.trace.calls.end[rows] - view.trace.calls.start[rows]).sum())
     names = ", ".join(view.group.names[int(steps[i])] for i in hit[:3])
     more = f" and {len(hit) - 3} more" if len(hit) > 3 else ""
-    title = f"Modules were loaded or compiled inside {names}{more}: {len(rows)} calls, {format_time(host_ns)} of host time."
+    calls = "1 call" if len(rows) == 1 else f"{len(rows)} calls"
+    took = format_time(host_ns)
+    title = f"Modules were loaded or compiled inside {names}{more}: {calls}, {took} of host time."
     left_out = np.isin(view.table.reason[hit], (USED,)).sum() == 0
     said = "Left out of the statistics." if left_out else "Warm up before the window, or load modules eagerly."
     return Finding("module-load", title, said)
-
-

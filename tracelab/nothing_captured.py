@@ -5,8 +5,7 @@ import re
 import numpy as np
 
 from tracelab.errors import InputError
-from tracelab.failures import is_graph_launch
-from tracelab.launch_state import launch_calls
+from tracelab.failures import is_graph_launch, is_launch
 from tracelab.no_kernels import Evidence, explain
 from tracelab.trace import Trace
 
@@ -23,14 +22,13 @@ def require_gpu_work(trace: Trace) -> None:
 def evidence(trace: Trace) -> Evidence:
     """What the trace itself says about missing kernels."""
     texts = [diagnostic.text for diagnostic in trace.diagnostics]
-    graphs = np.array([is_graph_launch(name) for name in trace.names], bool)
     version = trace.producer.removeprefix("nsys ") if trace.producer else None
     return Evidence(
         diagnostics=texts,
         processes=len(trace.processes) or None,
         processes_with_calls=len(np.unique(trace.calls.process)),
-        launch_calls=int(launch_calls(trace).sum()),
-        graph_launches=int(graphs[trace.calls.name].sum()) if len(graphs) else 0,
+        launch_calls=int(trace.calls_named(is_launch).sum()),
+        graph_launches=int(trace.calls_named(is_graph_launch).sum()),
         graph_mode=trace.graph_mode.capitalize() if trace.graph_mode else None,
         nsys_version=version,
         events_produced=_total(_PRODUCED, texts),

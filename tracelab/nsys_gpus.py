@@ -139,7 +139,7 @@ def _gpu_json(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
 def _from_json(index: int, entry: Any) -> tuple[Gpu, int | None]:
     facts = entry if isinstance(entry, dict) else {}
     sm_count = facts.get("smCount") or facts.get("numMultiprocessors")
-    return Gpu(index, str(facts.get("name", "")), int(sm_count) if str(sm_count).isdigit() else None), None
+    return Gpu(index, str(facts.get("name", "")), int(str(sm_count)) if str(sm_count).isdigit() else None), None
 
 
 def _known(value: np.int64 | int) -> int | None:

@@ -112,8 +112,7 @@ def _domains(raw: dict[str, I64], codes: I32, names: Names) -> tuple[I32, tuple[
     owner = raw["globalTid"] & _PROCESS_BITS
     created = np.flatnonzero(raw["eventType"] == tables.NVTX_DOMAIN)
     named = {
-        (int(owner[row]), int(ids[row])): text
-        for row, text in zip(created, names.texts(codes[created]), strict=True)
+        (int(owner[row]), int(ids[row])): text for row, text in zip(created, names.texts(codes[created]), strict=True)
     }
     pair, rows = group_ids([owner, ids])
     labels = ["" if ids[r] == 0 else named.get((int(owner[r]), int(ids[r])), f"domain {ids[r]}") for r in rows]

@@ -40,9 +40,7 @@ NVTX = TableSpec(
 OVERHEAD = TableSpec("PROFILER_OVERHEAD", ("start", "end", "globalTid", "nameId"))
 # Until 2023.4 the node events stood in CUDA_GRAPH_EVENTS; that name was then reused for graph-level rows, which have
 # no graphNodeId column and so read as all NULL.
-GRAPH_NODES = TableSpec(
-    "CUDA_GRAPH_NODE_EVENTS", ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
-)
+GRAPH_NODES = TableSpec("CUDA_GRAPH_NODE_EVENTS", ("start", "globalTid", "graphNodeId", "originalGraphNodeId"))
 GRAPH_NODES_OLD = TableSpec("CUDA_GRAPH_EVENTS", GRAPH_NODES.ints)
 STRINGS = TableSpec("StringIds", ("id",), ("value",))
 DIAGNOSTICS = TableSpec("DIAGNOSTIC_EVENT", ("severity", "globalPid"), ("text",))

@@ -36,18 +36,18 @@ def phase_paths(trace: Trace, forest: Forest, resets: I64, depth: int | None) ->
     is_reset = np.zeros(len(trace.ranges), bool)
     is_reset[resets] = True
     length = np.zeros(len(trace.ranges), np.int32)
-    for rows in _levels(forest, parent):
-        rows = rows[~is_reset[rows]]
+    for level in _levels(forest, parent):
+        rows = level[~is_reset[level]]
         above = np.where(parent[rows] >= 0, code[parent[rows]], 0)
         long = np.where(parent[rows] >= 0, length[parent[rows]], 0) + 1
         length[rows] = long
         # Levels are disjoint, so a path is interned once: its parent's level holds all its occurrences.
         full = (long > depth) if depth else np.zeros(len(rows), bool)
         code[rows[full]] = above[full]
-        rows, above = rows[~full], above[~full]
-        group, first = group_ids([above, folded[rows]])
-        code[rows] = group + len(names)
-        names.extend(_join(names[above[i]], patterns[folded[rows[i]]]) for i in first)
+        grown, outer = rows[~full], above[~full]
+        group, first = group_ids([outer, folded[grown]])
+        code[grown] = group + len(names)
+        names.extend(_join(names[outer[i]], patterns[folded[grown[i]]]) for i in first)
     return _merge(code, names)
 
 
@@ -97,5 +97,3 @@ def join_paths(outer: str, inner: str) -> str:
     if outer == NO_PHASE or inner == NO_PHASE:
         return inner if outer == NO_PHASE else outer
     return inner if inner == outer or inner.startswith(outer + "/") else f"{outer}/{inner}"
-
-

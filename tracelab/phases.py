@@ -6,10 +6,10 @@ import numpy as np
 
 from tracelab.attribution import forest_of_domains
 from tracelab.families import classify
-from tracelab.graph_phases import aligned_phases, node_phases
+from tracelab.graph_phases import Found, aligned_phases, node_phases
 from tracelab.nesting import Forest
 from tracelab.paths import NO_PHASE, Paths, phase_paths
-from tracelab.steps import StepGroup, Steps
+from tracelab.steps import Steps
 from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, U8, Trace
 
 METHODS = ("nvtx", "graph-node", "aligned", "rules", "cross-thread", "none")
@@ -75,7 +75,9 @@ def _resets(steps: Steps) -> I64:
     return np.concatenate((rows, np.array(inside, np.int64)))
 
 
-def _call_phases(trace: Trace, steps: Steps, forest: Forest, paths: Paths) -> tuple[I32, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+def _call_phases(
+    trace: Trace, steps: Steps, forest: Forest, paths: Paths
+) -> tuple[I32, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """Phase code of each call by its own thread's ranges, or by those of the thread that holds its step."""
     asked = steps.launched.rows
     thread = trace.calls.thread[asked].copy()
@@ -92,13 +94,15 @@ def _call_phases(trace: Trace, steps: Steps, forest: Forest, paths: Paths) -> tu
 def _inside_graphs(
     trace: Trace, steps: Steps, forest: Forest, paths: Paths, phase: I32, method: U8, table: _Table
 ) -> None:
-    for code, found in ((BY_NODE, node_phases(trace, forest, paths)), (BY_ALIGNMENT, None)):
-        if found is None:
-            found = aligned_phases(trace, steps.groups, phase, method == BY_NVTX, table.names, method == BY_NODE)
-        names = [table.names[p] for p in range(len(table.names))]
-        for outer, inner, rows in found.grouped(phase):
-            phase[rows] = table.code(found.name(names[outer], inner))
-            method[rows] = code
+    _apply(node_phases(trace, forest, paths), BY_NODE, phase, method, table)
+    by_nvtx, done = method == BY_NVTX, method == BY_NODE
+    _apply(aligned_phases(trace, steps.groups, phase, by_nvtx, table.names, done), BY_ALIGNMENT, phase, method, table)
+
+
+def _apply(found: Found, how: int, phase: I32, method: U8, table: _Table) -> None:
+    for outer, inner, rows in found.grouped(phase.copy()):
+        phase[rows] = table.code(found.name(table.names[outer], inner))
+        method[rows] = how
 
 
 def _by_rules(trace: Trace, steps: Steps, mode: str, phase: I32, method: U8, table: _Table) -> None:
@@ -117,5 +121,3 @@ def _by_rules(trace: Trace, steps: Steps, mode: str, phase: I32, method: U8, tab
     is_kernel = trace.ops.kind[rows] == KERNEL
     phase[rows] = np.where(is_kernel, found, table.code("copy") if len(rows) else 0)
     method[rows] = np.where(phase[rows] > 0, BY_RULES, BY_NONE)
-
-

@@ -10,7 +10,7 @@ SCHEMA = "tracelab.report/1"
 
 
 @dataclass(frozen=True)
-class Warning_:
+class TraceWarning:
     """Something the reader must know about the input, with a stable code."""
 
     code: str
@@ -40,7 +40,7 @@ class TraceFacts:
     recording: str | None
     workload: Mapping[str, Any] | None
     gpus: Sequence[GpuFacts]
-    warnings: Sequence[Warning_]
+    warnings: Sequence[TraceWarning]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tracelab.failures import is_module_load
 from tracelab.intervals import new_coverage
 from tracelab.options import Selection
 from tracelab.steps import StepGroup
-from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, Bool, Trace
+from tracelab.trace import GRAPH, I32, I64, KERNEL, Bool, Trace
 
 NO_NEXT = int(np.iinfo(np.int64).max)  # next_start of the last step of a group
 _UNLIKE_MOST = 0.5  # a step deviates only if more than this share of the others agree with each other
@@ -155,13 +155,13 @@ def _warm_up(table: StepTable, skip: int) -> Bool:
     starts = np.concatenate(([0], np.flatnonzero(changed) + 1))
     counts = np.diff(np.append(starts, len(table)))
     position = np.arange(len(table)) - np.repeat(starts, counts)
-    return position < np.repeat(np.minimum(skip, counts - 1), counts)
+    early: Bool = position < np.repeat(np.minimum(skip, counts - 1), counts)
+    return early
 
 
 def _loads_modules(trace: Trace, group: StepGroup, steps: I32) -> Bool:
     """Steps inside whose host window their process loaded a module or compiled code."""
-    loads = np.array([is_module_load(name) for name in trace.names], bool)
-    rows = np.flatnonzero(loads[trace.calls.name]) if len(trace.names) else np.zeros(0, np.int64)
+    rows = np.flatnonzero(trace.calls_named(is_module_load))
     hit = np.zeros(len(steps), bool)
     if group.source == "whole-trace":
         return hit
@@ -178,7 +178,8 @@ def _unlike_most(signature: U64, among: Bool) -> Bool:
     values, counts = np.unique(signature[among], return_counts=True)
     if len(values) < 2 or counts.max() <= _UNLIKE_MOST * among.sum():
         return np.zeros(len(signature), bool)
-    return signature != values[np.argmax(counts)]
+    unlike: Bool = signature != values[np.argmax(counts)]
+    return unlike
 
 
 def launch_order(trace: Trace, table: StepTable) -> I64:

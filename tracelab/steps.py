@@ -38,7 +38,7 @@ class StepGroup:
 
 @dataclass(frozen=True)
 class Steps:
-    """All groups of a trace, those asked for and then those with most GPU time first, and how calls were attributed to NVTX steps."""
+    """All groups of a trace: those asked for, then by GPU time; and how calls were attributed to NVTX steps."""
 
     groups: tuple[StepGroup, ...]
     nvtx: NvtxSteps | None

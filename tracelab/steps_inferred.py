@@ -8,9 +8,10 @@ from tracelab.arrays import group_starts, order_by
 from tracelab.attribution import Launches, work_in_ranges
 from tracelab.failures import is_host_wait
 from tracelab.periods import boundaries, find_loop
-from tracelab.trace import ABSENT, KERNEL, I32, I64, Trace
+from tracelab.trace import ABSENT, I32, I64, KERNEL, Trace
 
 _MAIN_SHARE = 0.5  # a graph makes the steps if it holds this share of the GPU time
+_NOT_A_SIDELINE = 0.1  # … and any loop must hold this much, or the whole trace says more
 _NEARLY_ALL = 0.95  # an inner range with this share of the busiest range's work is preferred: it names the loop
 _FOREVER_NS = 1 << 61
 
@@ -44,9 +45,15 @@ def infer_steps(trace: Trace, launched: Launches) -> list[Inferred]:
         inside = _busiest_range(trace, launched, int(process))
         sequence = _sequence(trace, int(process), inside)
         steps = _by_graph(trace, sequence, int(process), inside) or _by_period(trace, sequence, int(process), inside)
-        if steps is not None:
+        if steps is not None and _matters(trace, int(process), steps):
             found.append(steps)
     return found
+
+
+def _matters(trace: Trace, process: int, steps: Inferred) -> bool:
+    mine = trace.ops.process == process
+    inside = int(trace.ops.duration_ns[steps.op_rows].sum())
+    return inside >= _NOT_A_SIDELINE * int(trace.ops.duration_ns[mine].sum())
 
 
 def whole_trace(trace: Trace) -> Inferred:
@@ -131,8 +138,7 @@ def _limit(trace: Trace, inside: int) -> int:
 
 def _marks(trace: Trace, process: int, key: I64) -> I64:
     """Positions in `key` before which the host waited for the GPU, sorted and distinct."""
-    waits = np.array([is_host_wait(name) for name in trace.names], bool)
-    rows = np.flatnonzero((trace.calls.process == process) & waits[trace.calls.name])
+    rows = np.flatnonzero((trace.calls.process == process) & trace.calls_named(is_host_wait))
     return np.unique(np.searchsorted(key, trace.calls.end[rows], side="left"))
 
 

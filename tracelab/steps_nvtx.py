@@ -97,7 +97,8 @@ def _matching(trace: Trace, forest: Forest, wanted: re.Pattern[str]) -> I64:
     mask = np.zeros(len(trace.ranges), bool)
     mask[forest.rows] = hits[trace.ranges.name[forest.rows]]
     chosen = build_forest(trace.ranges, mask)
-    return chosen.rows[chosen.parent == ABSENT]
+    outermost: I64 = chosen.rows[chosen.parent == ABSENT]
+    return outermost
 
 
 def _recurring(trace: Trace, forest: Forest, launched: Launches) -> I64:

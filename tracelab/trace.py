@@ -5,7 +5,7 @@ may be negative. Ids that a row lacks are `ABSENT`. Processes, threads, devices 
 tuples of `Trace`; rows are in a total order that depends on their content alone, so shuffling a file changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -186,6 +186,11 @@ class Trace:
     def pid(self, process: int) -> int:
         """Operating-system process id: bits 24 to 47 of the profiler's id."""
         return self.processes[process] >> 24 & 0xFFFFFF
+
+    def calls_named(self, test: Callable[[str], object]) -> Bool:
+        """Which calls have a name that `test` accepts; each distinct name is tried once."""
+        accepted = np.array([bool(test(name)) for name in self.names], bool)
+        return accepted[self.calls.name] if len(accepted) else np.zeros(len(self.calls), bool)
 
     @cached_property
     def first_op_of_call(self) -> I64:

@@ -1,4 +1,4 @@
-"""What an analyzer sees: one device of an attributed trace, with the parts that several analyzers need computed once."""
+"""What an analyzer sees: one device of an attributed trace, with what several analyzers need computed once."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +15,9 @@ from tracelab.launch_state import graph_launches_without_work
 from tracelab.options import Facts, Selection
 from tracelab.phases import Phases
 from tracelab.report import OtherGroup
-from tracelab.step_table import NO_NEXT, StepTable, in_window
+from tracelab.step_table import NO_NEXT, USED, StepTable, in_window
 from tracelab.steps import StepGroup, Steps
-from tracelab.trace import KERNEL, I64, Bool, Trace
+from tracelab.trace import I64, KERNEL, Bool, Trace
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class View:
 
     @cached_property
     def _kept(self) -> Bool:
-        return np.isin(self.table.op_row, self.used)
+        kept: Bool = self.table.reason[self.table.op_row] == USED
+        return kept
 
     @cached_property
     def ops(self) -> I64:
@@ -65,7 +66,8 @@ class View:
 
     @cached_property
     def is_kernel(self) -> Bool:
-        return self.trace.ops.kind[self.ops] == KERNEL
+        kernels: Bool = self.trace.ops.kind[self.ops] == KERNEL
+        return kernels
 
     @cached_property
     def kernel_sum_ns(self) -> int:
@@ -83,7 +85,8 @@ class View:
     @cached_property
     def has_period(self) -> Bool:
         """Used steps that have a next one; where no step has one, all False."""
-        return self.table.next_start[self.used] != NO_NEXT
+        followed: Bool = self.table.next_start[self.used] != NO_NEXT
+        return followed
 
     @cached_property
     def step_ns(self) -> I64:
@@ -161,7 +164,8 @@ class View:
     def late_ns(self) -> I64:
         """Idle time of each used step for which the host is to blame, that between steps included."""
         late = [CLASSES.index("launch"), CLASSES.index("sync")]
-        return (self.idle_by_class[late] + self.between_by_class[late]).sum(axis=0)
+        late_ns: I64 = (self.idle_by_class[late] + self.between_by_class[late]).sum(axis=0)
+        return late_ns
 
     def phase_name(self, code: int) -> str:
         return self.phases.names[code]

@@ -34,6 +34,7 @@ class Chatter:
         self._log = log
         self._show = show
         self._rest = b""
+        self._after_progress = False
         self.lines: list[str] = []
         self.produced: list[Path] = []
         self.streams: list[Path] = []
@@ -66,7 +67,10 @@ class Chatter:
         if joined := _JOINED.match(line):
             self._show(joined["before"])
             line = joined["nsys"]
+        if self._after_progress and not line.strip():
+            return  # the line end of a progress bar
         progress = _PROGRESS.match(line)
+        self._after_progress = progress is not None
         if progress:
             self._log(progress[0] + b"\n")
             line = line[progress.end() :]  # the program may have printed on the same line

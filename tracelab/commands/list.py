@@ -10,7 +10,9 @@ _TITLES = {"kernels": "workloads (tracelab profile NAME)", "analyzers": "analyze
 
 def run() -> None:
     """Print every leaf with its one-line help, read without importing any."""
-    blocks = [(title, [(leaf.name, leaf.help) for leaf in leaves(folder).values()]) for folder, title in _TITLES.items()]
+    blocks = [
+        (title, [(leaf.name, leaf.help) for leaf in leaves(folder).values()]) for folder, title in _TITLES.items()
+    ]
     blocks.append(("bundled traces (tracelab report PATH)", [(str(s.path), s.title) for s in samples()]))
     for number, (title, rows) in enumerate(blocks):
         if number:

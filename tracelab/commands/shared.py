@@ -61,9 +61,7 @@ OUTPUT = (
     _option("output", Path | None, None, "Write to FILE instead of the terminal.", "-o", "--output", metavar="FILE"),
     _option("full_names", bool, False, "Print kernel names in full.", "--full-names"),
 )
-READING = (
-    _option("nsys", str | None, None, "The nsys that exports a .nsys-rep.", metavar="PATH"),
-)
+READING = (_option("nsys", str | None, None, "The nsys that exports a .nsys-rep.", metavar="PATH"),)
 
 
 def with_parameters(
