@@ -272,7 +272,7 @@ def test_output_of_nsys_and_program_on_one_line_is_told_apart() -> None:
     shown: list[bytes] = []
     chatter = Chatter(log.append, shown.append)
     chatter.feed(b"[1/1] [0%                          ] d1.nsys-reptick 3 553.8\n[1/1] [==24%   ] d1.nsys-rep\r")
-    chatter.feed(b"Generated:\n    /tmp/a b/d1.nsys-rep\nload 50%")
+    chatter.feed(b"\nGenerated:\n    /tmp/a b/d1.nsys-rep\nload 50%")
     chatter.flush()
     chatter.feed(b"\rload 100%\n    indented line of the program\n")
     assert b"".join(shown) == b"tick 3 553.8\nload 50%\rload 100%\n    indented line of the program\n"

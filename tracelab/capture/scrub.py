@@ -194,6 +194,8 @@ def _verify(database: sqlite3.Connection, secrets: Secrets) -> None:
 
 
 def _texts(database: sqlite3.Connection, table: str) -> Iterator[str]:
-    for (column,) in database.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall():
+    # Into all other columns nothing but numbers was copied.
+    columns = database.execute("SELECT name FROM pragma_table_info(?) WHERE type = 'TEXT'", (table,)).fetchall()
+    for (column,) in columns:
         query = f'SELECT DISTINCT "{column}" FROM "{table}" WHERE typeof("{column}") IN (\'text\', \'blob\')'
         yield from (str(value) for (value,) in database.execute(query))
