@@ -1,4 +1,4 @@
-"""Gaps: how much of the step the GPU was idle, and whether host, dependencies or profiler are to blame."""
+"""How long the GPU was idle, and who is to blame for it."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Grids: occupancy, waves and idle SMs of every kernel, and grids too small to fill the GPU."""
+"""Occupancy, waves and idle SMs; grids too small for the GPU."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Kernels per step: counts, launches, and which kernels and families take the time."""
+"""Kernels and launches per step, and which take the time."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Launches: calls that failed, and launches that left no GPU work, over the whole trace."""
+"""Launches that failed or left no GPU work, and their cost."""
 
 import numpy as np
 

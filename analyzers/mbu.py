@@ -1,4 +1,4 @@
-"""MBU: how far the step is from its floor, bytes / bandwidth or FLOPs / peak, whole and by phase."""
+"""How far step and phases are from their floor (bytes / β)."""
 
 import numpy as np
 
@@ -9,8 +9,7 @@ from tracelab.units import data, percent, times
 from tracelab.view import View
 
 _FAR = 0.5  # below this MBU a phase that takes long is a finding
-_FIXED_COST_NS = 2_000  # a small kernel takes about this whatever it moves: 1.9 µs for the copies of 2 blocks in the
-# bundled llama8b recordings (H200)
+_NEXT_TO_NOTHING = 0.05  # a floor below this share of the time: it is not what the phase moves that costs
 _WORTH_A_LINE = 0.05  # share of the step that a phase must lose against its floor
 
 
@@ -65,7 +64,7 @@ def _findings(view: View, work: list[PhaseWork]) -> list[Finding]:
 
 def _far(w: PhaseWork, lost: int) -> Finding:
     takes, least, each = times(w.busy_ns, w.floor_ns, w.busy_ns / max(w.kernels, 1))
-    if w.floor_ns < _FIXED_COST_NS * w.kernels:
+    if w.floor_ns < _NEXT_TO_NOTHING * w.busy_ns:
         title = f"{w.phase} takes {takes} to move {data(w.bytes)}: {w.kernels:.4g} small kernels of {each}."
         return Finding("small-kernels", title, "Fuse them with their neighbours; their cost is not bandwidth.", lost)
     title = f"{w.phase} takes {takes}, {w.busy_ns / max(w.floor_ns, 1):.1f}× its floor of {least}."

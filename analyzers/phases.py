@@ -1,4 +1,6 @@
-"""Phases: the GPU time of each part of the step, by NVTX ranges, inside CUDA graphs too."""
+"""GPU time of each part of the step, inside CUDA graphs too."""
+
+from typing import Annotated
 
 import numpy as np
 
@@ -11,7 +13,9 @@ from tracelab.trace import I64, KERNEL
 from tracelab.view import View
 
 
-def analyze(view: View, *, inclusive: bool = False) -> Result:
+def analyze(
+    view: View, *, inclusive: Annotated[bool, "List each range name, unfolded, with all kernels under it."] = False
+) -> Result:
     """Phases of the used steps, or with `inclusive` every range name of the whole trace, unfolded.
 
     Busy times share overlaps evenly, so rows add up to the step's busy time; sums do not. Inclusive rows count a

@@ -1,4 +1,4 @@
-"""Waterfall: where one representative step went, from floor to step time, adding up to the nanosecond."""
+"""Where one step went, from the floor up, to the nanosecond."""
 
 import numpy as np
 

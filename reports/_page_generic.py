@@ -16,18 +16,20 @@ _FRACTIONS = {"waves", "sm_fill", "tail_efficiency", "occupancy"}
 _STATISTICS = {"median", "mean", "min", "max"}  # such times are no parts of a sum
 _WHOLE_WITHIN = 1e-6
 _NARROW = 200  # screens up to here get kernel names cut in columns other than the first
-_KERNEL_WIDTH = 28
+_KERNEL_WIDTH, _KERNEL_WIDTH_NARROW = 28, 18
+_SCREEN = 100  # below this many columns the narrower cut is taken
 
 
 def result_lines(name: str, result: Result, view: View) -> list[Line]:
     """Title, metrics, each table, checks and findings of one analyzer."""
     if result.skipped:
         return sentence(f"{name}: {result.skipped}", view, indent="  ", first="")
-    blocks = [[Text(name, "bold")], _metrics(result, view)]
+    alone = not result.metrics and list(result.tables) == [name]  # its table's heading says it all
+    blocks = [[] if alone else [Text(name, "bold")], _metrics(result, view)]
     blocks += [_titled(title, rows, view) for title, rows in result.tables.items()]
     blocks += [_checks(result), _findings(result, view)]
     shown = [block for block in blocks if block]
-    return [line for i, block in enumerate(shown) for line in ([Text("")] if i > 1 else []) + block]
+    return [line for i, block in enumerate(shown) for line in ([Text("")] if i > 1 - alone else []) + block]
 
 
 def _metrics(result: Result, view: View) -> list[Line]:
@@ -89,7 +91,7 @@ def _column(index: int, key: str, values: Sequence[Any], unit: TimeUnit, view: V
     drop = 1 if _is_time(key) or key.endswith("share") else index + 1
     title = f"{_heading(key)} {unit.symbol}" if _is_time(key) else _heading(key)
     if key in _KERNEL_KEYS and not view.full_names:
-        width = _KERNEL_WIDTH if view.width <= _NARROW else None
+        width = None if view.width > _NARROW else _KERNEL_WIDTH if view.width >= _SCREEN else _KERNEL_WIDTH_NARROW
         return Column(title, shorten_all([str(v) for v in values], width), right=False, drop=drop)
     numeric = all(v is None or as_number(v) is not None for v in values)
     return Column(title, _cells(key, values, unit), right=numeric, drop=drop)

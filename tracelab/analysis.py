@@ -29,7 +29,7 @@ from tracelab.report import (
 from tracelab.result import Finding, Result
 from tracelab.step_table import NO_NEXT, REASONS, USED, StepTable, build_table, in_window
 from tracelab.steps import StepGroup, Steps, find_steps
-from tracelab.trace import KERNEL, Trace
+from tracelab.trace import KERNEL, Bool, Trace
 from tracelab.trace_warnings import trace_warnings
 from tracelab.view import View
 
@@ -159,7 +159,7 @@ def _other(group: StepGroup, table: StepTable) -> OtherGroup:
 
 def _steps_facts(view: View) -> StepsFacts:
     table, group, trace = view.table, view.group, view.trace
-    outside = np.setdiff1d(view.device_ops, _member_ops(view))
+    outside = view.device_ops[~_in_any_step(view)[view.device_ops]]
     return StepsFacts(
         source=group.source if len(table) else "none",
         pattern=group.pattern,
@@ -173,12 +173,12 @@ def _steps_facts(view: View) -> StepsFacts:
     )
 
 
-def _member_ops(view: View) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _in_any_step(view: View) -> Bool:
     """GPU work that belongs to a step of any group."""
     inside = np.zeros(len(view.trace.ops), bool)
     for group in view.steps.groups:
         inside |= group.op_step >= 0
-    return np.flatnonzero(inside)
+    return inside
 
 
 def _left_out(view: View, row: int) -> LeftOut:

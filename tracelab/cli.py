@@ -25,7 +25,7 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings=_SETTINGS,
-        rich_markup_mode=None,
+        rich_markup_mode="rich",
     )
     app.callback()(_version_option)
     _add_profile(app)

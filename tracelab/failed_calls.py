@@ -11,12 +11,12 @@ _SHOWN = ("warning", "error", "fatal")
 
 
 def failed_calls(view: View) -> list[Row]:
-    """Rows by phase, step, process, call and code, most severe first; harmless codes are left out."""
+    """Rows by phase, step, process, call and code, most severe first, then by time; harmless codes are left out."""
     trace = view.trace
     rows = _outermost(trace, np.flatnonzero(trace.calls.return_value != 0))
     last_work = int(trace.ops.start.max()) if len(trace.ops) else 0
     tally: dict[tuple[str, str, int, str, int, str, bool], int] = {}
-    for row in rows.tolist():
+    for row in rows[np.argsort(trace.calls.start[rows], kind="stable")].tolist():
         name, code = trace.names[int(trace.calls.name[row])], int(trace.calls.return_value[row])
         driver = int(trace.calls.driver[row])
         severity = judge(name, code, driver, after_last_work=bool(trace.calls.start[row] > last_work))
@@ -24,10 +24,10 @@ def failed_calls(view: View) -> list[Row]:
             pid = trace.pid(int(trace.calls.process[row]))
             key = (_phase(view, row), _step(view, row), pid, name, code, severity, is_launch(name))
             tally[key] = tally.get(key, 0) + 1
-    ranked = sorted(tally.items(), key=lambda item: (-_SHOWN.index(item[0][5]), -item[1], item[0][:5]))
+    ranked = sorted(tally.items(), key=lambda item: -_SHOWN.index(item[0][5]))  # then in the order they happened
     return [
         {"phase": phase, "step": step, "process": pid, "api": api, "code": code, "error": error_name(code),
-         "severity": severity, "launch": launch, "count": count}
+         "severity": severity, "count": count, "launch": launch}
         for (phase, step, pid, api, code, severity, launch), count in ranked
     ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from tracelab.units import times
 from tracelab.view import View
 
 _WORTH_A_LINE = 0.05  # share of the step from which a kind of idle time is a finding
+_FEW_LAUNCHES = 2  # so few launches a step are graphs already
 _USUAL_US_PER_LAUNCH = (2, 5)  # cost of a launch that the host issues in time: 2 to 5 µs
 
 
@@ -41,6 +42,8 @@ def _launch(view: View) -> Finding | None:
 
 def _graph_advice(view: View) -> str:
     kernels = float(view.table.kernels[view.used[view.representative]])
+    if int(view.table.launches[view.used[view.representative]]) <= _FEW_LAUNCHES:
+        return f"Its GPU work takes {_busy(view)}."
     twin = next((other for other in view.others if _same_work_faster(view, other, kernels)), None)
     if twin is not None:
         return (

@@ -16,6 +16,7 @@ class Recording:
     """One recording. `options` is the full set that it was made with, as `normalised` gives it."""
 
     file: Path
+    title: str
     workload: str
     options: Options
 
@@ -37,7 +38,7 @@ def recordings(folder: Path) -> tuple[Recording, ...]:
         listed = json.loads(manifest.read_text(encoding="utf-8"))
         entries = listed["recordings"] if isinstance(listed, dict) else listed
         return tuple(
-            Recording(folder / entry["file"], entry["workload"], normalised(entry["options"]))
+            Recording(folder / entry["file"], entry["title"], entry["workload"], normalised(entry["options"]))
             for entry in entries
             if entry.get("workload") and "options" in entry
         )

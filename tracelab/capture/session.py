@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Session:
-    """A trace to analyse. `capture` is None and `recording` names the file when a recording stands in for a capture."""
+    """A trace to analyse. `capture` is None and `recording` is its title when a recording stands in for a capture."""
 
     trace: Path
     folder: RunFolder | None
@@ -135,4 +135,4 @@ def _replay(request: Request, samples: Path) -> Session:
         folder = make_run_folder(workload.name, request.output)
         shutil.copyfile(recording.file, folder.trace)
         folder.private.rmdir()
-    return Session(trace=recording.file, folder=folder, capture=None, recording=recording.file.name)
+    return Session(trace=recording.file, folder=folder, capture=None, recording=recording.title)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -43,9 +43,12 @@ def command(leaf: Leaf) -> Callable[..., None]:
         report = build_report(trace, values, {leaf.name: flags})
         write(render(report, values, leaf.name), values["output"])
 
-    options = [p.replace(annotation=Annotated[p.annotation, typer.Option(help=_flag_help(p))]) for p in own.values()]
+    options = [_flag(p) for p in own.values()]
     return with_parameters(run, (_TRACE, *options, *OUTPUT, *SELECTION, *FACTS, *READING), leaf.help)
 
 
-def _flag_help(parameter: inspect.Parameter) -> str:
-    return f"{parameter.name.replace('_', ' ').capitalize()} (this analyzer's own option)."
+def _flag(parameter: inspect.Parameter) -> inspect.Parameter:
+    """An analyzer's parameter, annotated `Annotated[type, "help"]`, as a command-line option."""
+    kind, text = get_args(parameter.annotation)
+    name = f"--{parameter.name.replace('_', '-')}"
+    return parameter.replace(annotation=Annotated[kind, typer.Option(name, help=text)])

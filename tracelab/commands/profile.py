@@ -1,36 +1,50 @@
-"""Run a bundled workload, or any command, under nsys and print where its time went."""
+"""`tracelab profile`: run a bundled workload, or any command, under nsys and print where its time went."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from functools import partial
+from inspect import Parameter
 from typing import Annotated, Any, Protocol
 
 import typer
 from typer.core import TyperCommand
 
+from tracelab import samples
 from tracelab.capture.command import GRAPH_MODES, CaptureOptions
 from tracelab.capture.outcome import describe_exit
 from tracelab.capture.progress import Progress
 from tracelab.capture.recordings import split_arguments, workload_defaults
 from tracelab.capture.session import Request, Session, Workload, profile_session
+from tracelab.commands.shared import (
+    FACTS,
+    OUTPUT,
+    SELECTION,
+    build_report,
+    facts_of,
+    format_leaf,
+    render,
+    selection_of,
+    write,
+)
 from tracelab.errors import TracelabError, UsageError
 from tracelab.registry import Leaf, leaves
 from tracelab.report import CaptureFacts, Report
 
-SAMPLES = Path(__file__).parent.parent / "sample_traces"
+HELP = "Run a workload, or any command after `--`, under nsys and print where its time went."
 _COMMAND, _ARGUMENTS = "tracelab.command", "tracelab.arguments"  # where the split command line waits in click's context
 
 
 class Analyse(Protocol):
     """From an export to the finished report."""
 
-    def __call__(self, sqlite: Path, *, capture: CaptureFacts | None, recording: str | None) -> Report: ...
+    def __call__(self, trace: Path, *, capture: CaptureFacts | None, recording: str | None) -> Report: ...
 
 
 class Render(Protocol):
-    """A report as text, as the report format of that name gives it, without colour."""
+    """A report as text in the format of that name, fitted to the file `target` or, where it is None, to stdout."""
 
-    def __call__(self, report: Report, format_name: str) -> str: ...
+    def __call__(self, report: Report, format_name: str, target: Path | None) -> str: ...
 
 
 class ProfileCommand(TyperCommand):
@@ -59,35 +73,27 @@ class ProfileCommand(TyperCommand):
         return None
 
 
-def request_from(
-    ctx: typer.Context,
-    workload: str | None,
-    *,
-    options: CaptureOptions,
-    nsys: str | None,
-    output: Path | None,
-    keep_environment: bool,
-    replay: bool,
-) -> Request:
+def request_from(ctx: typer.Context, values: Mapping[str, Any]) -> Request:
     """What the command line asks for.
 
     Raises UsageError for an unknown workload, for both or neither of workload and command, and for words left over.
     """
     command: tuple[str, ...] | None = ctx.meta.get(_COMMAND)
-    if command is not None and workload is not None:
-        raise UsageError(f"give a workload or a command after `--`, not both ({workload})")
-    chosen = None if command is not None else _workload(workload)
+    name = values["workload"]
+    if command is not None and name is not None:
+        raise UsageError(f"Give a workload or a command after `--`, not both ({name}).")
+    chosen = None if command is not None else _workload(name)
     if ctx.args:
-        raise UsageError(f"{ctx.args[0]} is no option of tracelab profile or of the workload")
+        raise UsageError(f"{ctx.args[0]!r} is no option of `tracelab profile` or of the workload.")
     return Request(
         workload=chosen,
         arguments=ctx.meta.get(_ARGUMENTS, ()),
         command=command or (),
-        options=options,
-        nsys=nsys,
-        output=output,
-        keep_environment=keep_environment,
-        replay=replay,
+        options=capture_options(values),
+        nsys=values["nsys"],
+        output=values["output"],
+        keep_environment=values["keep_environment"],
+        replay=not values["no_replay"],
     )
 
 
@@ -101,71 +107,86 @@ def finish(session: Session, analyse: Analyse, render: Render, format_name: str)
         report = analyse(session.trace, capture=facts, recording=session.recording)
     except TracelabError as error:
         if session.folder is not None:
-            raise type(error)(f"{error} (the capture is kept in {session.folder.path})") from error
+            raise type(error)(f"{error} The capture is kept in {session.folder.path}.") from error
         raise
     note = session.folder.note if session.folder is not None and session.capture is not None else None
     if session.folder is not None:
-        page = _with_note(render(report, "terminal"), note)
-        session.folder.page.write_text(page, encoding="utf-8")
-        session.folder.analysis.write_text(render(report, "json"), encoding="utf-8")
-    text = render(report, format_name)
-    sys.stdout.write(_with_note(text, note if format_name == "terminal" else None))
+        page = session.folder.page
+        write(_with_note(render(report, "terminal", page), note), page)
+        write(render(report, "json", session.folder.analysis), session.folder.analysis)
+    write(_with_note(render(report, format_name, None), note if format_name == "terminal" else None), None)
     return 0 if facts is None else _program_code(session, facts.program_exit_code)
 
 
-def run_profile(request: Request, analyse: Analyse, render: Render, format_name: str) -> int:
-    """Capture or replay what `request` asks for, then `finish`; returns the exit code."""
-    return finish(profile_session(request, SAMPLES, Progress()), analyse, render, format_name)
-
-
-def capture_options(
-    capture_range: bool, delay_s: float | None, duration_s: float | None, nsys_args: Sequence[str], graph_trace: str
-) -> CaptureOptions:
+def capture_options(values: Mapping[str, Any]) -> CaptureOptions:
     """The options of one capture. Raises UsageError for a time that is not positive or an unknown graph mode."""
+    delay_s, duration_s = values["delay"], values["duration"]
     for name, value in (("--delay", delay_s), ("--duration", duration_s)):
         if value is not None and value <= 0:
-            raise UsageError(f"{name} must be more than 0 seconds")
-    if graph_trace not in GRAPH_MODES:
-        raise UsageError(f"--graph-trace is one of {', '.join(GRAPH_MODES)}, not {graph_trace}")
-    if capture_range and (delay_s is not None or duration_s is not None):
-        raise UsageError("--capture-range cannot be combined with --delay or --duration: the program sets the window")
-    return CaptureOptions(capture_range, delay_s, duration_s, tuple(nsys_args), graph_trace)
+            raise UsageError(f"{name} must be more than 0 seconds.")
+    if values["graph_trace"] not in GRAPH_MODES:
+        raise UsageError(f"--graph-trace {values['graph_trace']!r} is none of {', '.join(GRAPH_MODES)}.")
+    if values["capture_range"] and (delay_s is not None or duration_s is not None):
+        raise UsageError("--capture-range excludes --delay and --duration: the program opens and closes the window.")
+    arguments = tuple(values["nsys_arg"] or ())
+    return CaptureOptions(values["capture_range"], delay_s, duration_s, arguments, values["graph_trace"])
 
 
-WorkloadArgument = Annotated[
-    str | None, typer.Argument(metavar="WORKLOAD", help="A bundled workload (`tracelab list`); its options follow it.")
+def run(ctx: typer.Context, **values: Any) -> None:
+    """Capture or replay, analyse, print; ends with the program's own exit code."""
+    # A wrong option must not cost the user a run of the program, so all are read before it.
+    format_leaf(values["format"])
+    selection_of(values)
+    facts_of(values)
+    request = request_from(ctx, values)
+    analyse = partial(build_report, values={**values, "output": None})
+    session = profile_session(request, samples.FOLDER, Progress())
+    code = finish(session, analyse, partial(_render, values), values["format"])
+    if code != 0:
+        raise typer.Exit(code)
+
+
+def _parameter(
+    name: str, kind: Any, default: Any, help_text: str, *flags: str, metavar: str | None = None
+) -> Parameter:
+    annotation = Annotated[
+        kind, typer.Option(*flags, help=help_text, metavar=metavar, show_default=default is not None)
+    ]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+_WORKLOAD = Annotated[
+    str | None, typer.Argument(metavar="[WORKLOAD | -- CMD…]", help="A bundled workload, its options after it.")
 ]
-NsysOption = Annotated[str | None, typer.Option("--nsys", metavar="PATH", help="The nsys to use.")]
-RangeOption = Annotated[bool, typer.Option("--capture-range", help="Capture between cudaProfilerStart and Stop only.")]
-DelayOption = Annotated[float | None, typer.Option("--delay", metavar="S", help="Start capturing after S seconds.")]
-DurationOption = Annotated[
-    float | None, typer.Option("--duration", metavar="S", help="Capture S seconds, then end the program.")
-]
-NsysArgOption = Annotated[
-    list[str] | None,
-    typer.Option("--nsys-arg", metavar="X", help="One more option for nsys, such as --cuda-um-…=true."),
-]
-GraphTraceOption = Annotated[
-    str,
-    typer.Option("--graph-trace", metavar="MODE", help="CUDA graphs by `node`, or whole by `graph` (less overhead)."),
-]
-OutputOption = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="DIR", help="The run folder (default tracelab-runs/NAME-TIME).")
-]
-KeepOption = Annotated[
-    bool, typer.Option("--keep-environment", help="Leave environment and arguments in the run folder's trace.")
-]
-NoReplayOption = Annotated[
-    bool, typer.Option("--no-replay", help="Without a GPU fail with exit code 5 instead of showing a recording.")
-]
+PARAMETERS = (
+    Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context),
+    Parameter("workload", Parameter.KEYWORD_ONLY, default=None, annotation=_WORKLOAD),
+    _parameter("nsys", str | None, None, "The nsys to use.", "--nsys", metavar="PATH"),
+    _parameter("capture_range", bool, False, "Capture between cudaProfilerStart and Stop only.", "--capture-range"),
+    _parameter("delay", float | None, None, "Start capturing after S seconds.", "--delay", metavar="S"),
+    _parameter("duration", float | None, None, "Capture S seconds, then end the program.", "--duration", metavar="S"),
+    _parameter("graph_trace", str, "node", "CUDA graphs by node, or as a whole: graph.", "--graph-trace", metavar="MODE"),
+    _parameter("nsys_arg", list[str] | None, None, "One more option for nsys.", "--nsys-arg", metavar="X"),
+    _parameter("output", Path | None, None, "Run folder instead of tracelab-runs/NAME-TIME.", "-o", "--output",
+               metavar="DIR"),
+    _parameter("keep_environment", bool, False, "Leave environment and arguments in the trace.", "--keep-environment"),
+    _parameter("no_replay", bool, False, "Without a GPU end with code 5 instead of showing a recording.", "--no-replay"),
+    *(option for option in OUTPUT if option.name != "output"),
+    *SELECTION,
+    *FACTS,
+)  # fmt: skip
+
+
+def _render(values: Mapping[str, Any], report: Report, format_name: str, target: Path | None) -> str:
+    return render(report, {**values, "format": format_name, "output": target})
 
 
 def _workload(name: str | None) -> Workload:
     known = leaves("kernels")
     if name is None:
-        raise UsageError(f"give a workload ({_listed(known)}), or a command after `--`")
+        raise UsageError(f"Give a workload ({_listed(known)}), or a command after `--`.")
     if name not in known:
-        raise UsageError(f"there is no workload {name}; there is {_listed(known)}; a command goes after `--`")
+        raise UsageError(f"There is no workload {name!r}; there is {_listed(known)}. A command goes after `--`.")
     return Workload(name, known[name].module, known[name].path)
 
 
@@ -187,5 +208,4 @@ def _program_code(session: Session, code: int) -> int:
 
 
 def _with_note(text: str, note: str | None) -> str:
-    text = text if text.endswith("\n") else text + "\n"
-    return text if note is None else f"{text}\n{note}\n"
+    return text if note is None else f"{text.rstrip()}\n\n{note}\n"
