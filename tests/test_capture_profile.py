@@ -1,24 +1,22 @@
 """The command `tracelab profile`: its command line, what it keeps and prints, and the code it ends with."""
 
+import json
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
+from fake_nsys import make_export, make_nsys
+from typer.testing import CliRunner, Result
 
+from tracelab.capture import gpu
 from tracelab.capture.folder import make_run_folder
 from tracelab.capture.run import Capture
 from tracelab.capture.session import Request, Session
-from tracelab.commands.profile import (
-    NsysArgOption,
-    OutputOption,
-    ProfileCommand,
-    WorkloadArgument,
-    capture_options,
-    finish,
-    request_from,
-)
+from tracelab.commands import profile
+from tracelab.commands.shared import with_parameters
 from tracelab.errors import InputError, TracelabError, UsageError
 from tracelab.registry import leaves
 from tracelab.report import CaptureFacts, DeviceReport, Report, StepsFacts, TraceFacts
@@ -26,26 +24,25 @@ from tracelab.report import CaptureFacts, DeviceReport, Report, StepsFacts, Trac
 WORKLOAD = next(iter(leaves("kernels")))
 
 
-def parse(*words: str) -> tuple[Request, str | None]:
-    """What a command line asks for, and the analysis option --steps that `profile` has as well as the workload."""
-    seen: list[tuple[Request, str | None]] = []
+def invoke(run: Callable[..., None], words: Sequence[str]) -> Result:
+    """Call `run` as the command line does."""
     app = typer.Typer()
-
-    @app.command(cls=ProfileCommand, context_settings={"allow_extra_args": True})
-    def profile(
-        ctx: typer.Context,
-        workload: WorkloadArgument = None,
-        output: OutputOption = None,
-        nsys_arg: NsysArgOption = None,
-        steps: str | None = None,
-    ) -> None:
-        options = capture_options(False, None, None, nsys_arg or (), "node")
-        settings: dict[str, Any] = {"nsys": None, "keep_environment": False, "replay": True}
-        seen.append((request_from(ctx, workload, options=options, output=output, **settings), steps))
-
+    command = with_parameters(run, profile.PARAMETERS, profile.HELP)
+    app.command(cls=profile.ProfileCommand, context_settings={"allow_extra_args": True})(command)
     result = CliRunner().invoke(app, list(words))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
+    return result
+
+
+def parse(*words: str) -> tuple[Request, str | None]:
+    """What a command line asks for, and the analysis option --steps, which a workload has as well."""
+    seen: list[tuple[Request, str | None]] = []
+
+    def run(ctx: typer.Context, **values: Any) -> None:
+        seen.append((profile.request_from(ctx, values), values["steps"]))
+
+    result = invoke(run, words)
     assert seen, result.output
     return seen[0]
 
@@ -72,10 +69,10 @@ def test_a_value_that_reads_like_a_workload_is_none() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), f"give a workload .*{WORKLOAD}.*, or a command after `--`"),
-        (("nope",), f"there is no workload nope; there is .*{WORKLOAD}"),
-        (("python", "x.py"), "there is no workload python; .* a command goes after `--`"),
-        ((WORKLOAD, "more"), "more is no option of tracelab profile or of the workload"),
+        ((), f"Give a workload .*{WORKLOAD}.*, or a command after `--`"),
+        (("nope",), f"There is no workload 'nope'; there is .*{WORKLOAD}"),
+        (("python", "x.py"), "There is no workload 'python'; .* A command goes after `--`"),
+        ((WORKLOAD, "more"), "'more' is no option of `tracelab profile` or of the workload"),
         ((WORKLOAD, "--", "true"), "not both"),
     ],
 )
@@ -85,17 +82,48 @@ def test_command_lines_that_make_no_sense(words: tuple[str, ...], message: str) 
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("words", "message"),
     [
-        ((False, 0.0, None, (), "node"), "--delay must be more than 0"),
-        ((False, None, -1.0, (), "node"), "--duration must be more than 0"),
-        ((False, None, None, (), "kernel"), "--graph-trace is one of node, graph, not kernel"),
-        ((True, None, 2.0, (), "node"), "--capture-range cannot be combined"),
+        (("--delay", "0"), "--delay must be more than 0"),
+        (("--duration=-1",), "--duration must be more than 0"),
+        (("--graph-trace", "kernel"), "--graph-trace 'kernel' is none of node, graph"),
+        (("--capture-range", "--duration", "2"), "--capture-range excludes"),
     ],
 )
-def test_capture_options_that_make_no_sense(options: tuple[Any, ...], message: str) -> None:
+def test_capture_options_that_make_no_sense(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        capture_options(*options)
+        parse(*words, "--", "true")
+
+
+@pytest.mark.parametrize("words", [("--format", "pdf"), ("--window", "5:5:5"), ("--dtype", "int3"), ("--phases", "x")])
+def test_wrong_analysis_options_do_not_cost_a_run(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError):
+        invoke(profile.run, [*words, "-o", str(tmp_path / "out"), "--", "true"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_capture_analysis_and_exit_code_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "has_gpu", lambda: True)
+    monkeypatch.setattr(profile, "build_report", analyse)
+    nsys = make_nsys(tmp_path / "nsys", export=make_export(tmp_path / "export"))
+    words = [
+        "--nsys",
+        str(nsys),
+        "--format",
+        "json",
+        "-o",
+        str(tmp_path / "out"),
+        "--",
+        sys.executable,
+        "-c",
+        "exit(3)",
+    ]
+    result = invoke(profile.run, words)
+    assert result.exit_code == 3
+    printed = json.loads(result.stdout)
+    assert printed["capture"] == {"program_exit_code": 3, "nsys": str(nsys), "nsys_version": "2025.3.2.367"}
+    assert json.loads((tmp_path / "out/analysis.json").read_text()) == printed
+    assert "private/ holds" in " ".join((tmp_path / "out/page.txt").read_text().split())
 
 
 def captured(tmp_path: Path, code: int, notes: tuple[str, ...] = ()) -> Session:
@@ -104,20 +132,21 @@ def captured(tmp_path: Path, code: int, notes: tuple[str, ...] = ()) -> Session:
     return Session(folder.trace, folder, done, None)
 
 
-def analyse(sqlite: Path, *, capture: CaptureFacts | None, recording: str | None) -> Report:
-    trace = TraceFacts(str(sqlite), "nsys", None, 3, 9, recording, None, (), ())
-    return Report(trace, capture, DeviceReport(0, StepsFacts("none", "", 0, 0, (), (), ()), {}, ()))
+def analyse(trace: Path, *, capture: CaptureFacts | None, recording: str | None, **_: object) -> Report:
+    facts = TraceFacts(str(trace), "nsys", None, 3, 9, recording, None, (), ())
+    return Report(facts, capture, DeviceReport(0, StepsFacts("none", "", 0, 0, (), (), ()), {}, ()))
 
 
-def render(report: Report, format_name: str) -> str:
-    return f"{format_name} of {report.trace.kernels} kernels, {report.capture}, {report.trace.recording}"
+def render(report: Report, format_name: str, target: Path | None) -> str:
+    text = f"{format_name} of {report.trace.kernels} kernels, {report.capture}, {report.trace.recording}"
+    return text + "\n" if target is None else text
 
 
 def test_page_and_json_are_kept_and_the_programs_code_is_passed_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = captured(tmp_path, 137, ("tracelab ended the program with SIGKILL",))
-    assert finish(session, analyse, render, "terminal") == 137
+    assert profile.finish(session, analyse, render, "terminal") == 137
     out, err = capsys.readouterr()
     facts = CaptureFacts(137, "/n/nsys", "2025.3.2")
     assert session.folder is not None
@@ -131,20 +160,20 @@ def test_page_and_json_are_kept_and_the_programs_code_is_passed_on(
 
 def test_json_on_stdout_is_nothing_but_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = captured(tmp_path, 0)
-    assert finish(session, analyse, render, "json") == 0
-    assert capsys.readouterr() == (session.folder and session.folder.analysis.read_text() + "\n", "")
+    assert profile.finish(session, analyse, render, "json") == 0
+    assert capsys.readouterr() == (session.folder and session.folder.analysis.read_text(), "")
 
 
 def test_a_replay_has_no_program_and_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert finish(Session(Path("r.sqlite"), None, None, "r.sqlite"), analyse, render, "terminal") == 0
+    assert profile.finish(Session(Path("r.sqlite"), None, None, "r.sqlite"), analyse, render, "terminal") == 0
     assert capsys.readouterr().out == "terminal of 3 kernels, None, r.sqlite\n"
 
 
 def test_an_analysis_that_fails_names_the_kept_capture(tmp_path: Path) -> None:
-    def failing(sqlite: Path, *, capture: CaptureFacts | None, recording: str | None) -> Report:
-        raise InputError(f"{sqlite.name} holds no kernels for {capture and capture.nsys_version} {recording}")
+    def failing(trace: Path, *, capture: CaptureFacts | None, recording: str | None) -> Report:
+        raise InputError(f"{trace.name} holds no kernels for {capture and capture.nsys_version} {recording}")
 
-    with pytest.raises(InputError, match=r"trace\.sqlite holds no kernels .*\(the capture is kept in .*out\)"):
-        finish(captured(tmp_path, 0), failing, render, "terminal")
+    with pytest.raises(InputError, match=r"trace\.sqlite holds no kernels .* The capture is kept in .*out\."):
+        profile.finish(captured(tmp_path, 0), failing, render, "terminal")
     with pytest.raises(TracelabError, match=r"None r$"):
-        finish(Session(Path("r.sqlite"), None, None, "r"), failing, render, "terminal")
+        profile.finish(Session(Path("r.sqlite"), None, None, "r"), failing, render, "terminal")

@@ -53,9 +53,19 @@ def samples(tmp_path: Path) -> Path:
     for name in ("eager", "graph"):
         make_export(folder / f"{name}.sqlite")
     entries = [
-        {"file": "eager.sqlite", "workload": "toy", "options": {"--batch": "1", "--ctx": "1024", "--graph": False}},
-        {"file": "graph.sqlite", "workload": "toy", "options": {"batch": 1, "ctx": 1024, "graph": True}},
-        {"file": "failed.sqlite"},
+        {
+            "file": "eager.sqlite",
+            "title": "eager",
+            "workload": "toy",
+            "options": {"--batch": "1", "--ctx": "1024", "--graph": False},
+        },
+        {
+            "file": "graph.sqlite",
+            "title": "graph",
+            "workload": "toy",
+            "options": {"batch": 1, "ctx": 1024, "graph": True},
+        },
+        {"file": "failed.sqlite", "title": "failed"},
     ]
     (folder / "manifest.json").write_text(json.dumps({"recordings": entries}))
     return folder
@@ -145,7 +155,12 @@ def test_replay_of_the_matching_recording(
 ) -> None:
     monkeypatch.setattr(gpu, "has_gpu", lambda: False)
     done = session(Request(workload=workload, arguments=arguments), samples)
-    assert (done.trace, done.recording, done.capture, done.folder) == (samples / file, file, None, None)
+    assert (done.trace, done.recording, done.capture, done.folder) == (
+        samples / file,
+        file.removesuffix(".sqlite"),
+        None,
+        None,
+    )
 
 
 def test_replay_with_a_folder(

@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from functools import partial
 from inspect import Parameter
-from typing import Annotated, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from typer.core import TyperCommand
@@ -29,7 +29,9 @@ from tracelab.commands.shared import (
 )
 from tracelab.errors import TracelabError, UsageError
 from tracelab.registry import Leaf, leaves
-from tracelab.report import CaptureFacts, Report
+
+if TYPE_CHECKING:
+    from tracelab.report import CaptureFacts, Report
 
 HELP = "Run a workload, or any command after `--`, under nsys and print where its time went."
 _COMMAND, _ARGUMENTS = "tracelab.command", "tracelab.arguments"  # where the split command line waits in click's context
@@ -38,13 +40,13 @@ _COMMAND, _ARGUMENTS = "tracelab.command", "tracelab.arguments"  # where the spl
 class Analyse(Protocol):
     """From an export to the finished report."""
 
-    def __call__(self, trace: Path, *, capture: CaptureFacts | None, recording: str | None) -> Report: ...
+    def __call__(self, trace: Path, *, capture: "CaptureFacts | None", recording: str | None) -> "Report": ...
 
 
 class Render(Protocol):
     """A report as text in the format of that name, fitted to the file `target` or, where it is None, to stdout."""
 
-    def __call__(self, report: Report, format_name: str, target: Path | None) -> str: ...
+    def __call__(self, report: "Report", format_name: str, target: Path | None) -> str: ...
 
 
 class ProfileCommand(TyperCommand):
@@ -165,19 +167,19 @@ PARAMETERS = (
     _parameter("capture_range", bool, False, "Capture between cudaProfilerStart and Stop only.", "--capture-range"),
     _parameter("delay", float | None, None, "Start capturing after S seconds.", "--delay", metavar="S"),
     _parameter("duration", float | None, None, "Capture S seconds, then end the program.", "--duration", metavar="S"),
-    _parameter("graph_trace", str, "node", "CUDA graphs by node, or as a whole: graph.", "--graph-trace", metavar="MODE"),
+    _parameter("graph_trace", str, "node", "CUDA graphs by node, or whole: graph.", "--graph-trace", metavar="MODE"),
     _parameter("nsys_arg", list[str] | None, None, "One more option for nsys.", "--nsys-arg", metavar="X"),
     _parameter("output", Path | None, None, "Run folder instead of tracelab-runs/NAME-TIME.", "-o", "--output",
                metavar="DIR"),
     _parameter("keep_environment", bool, False, "Leave environment and arguments in the trace.", "--keep-environment"),
-    _parameter("no_replay", bool, False, "Without a GPU end with code 5 instead of showing a recording.", "--no-replay"),
+    _parameter("no_replay", bool, False, "Without a GPU end with code 5, show no recording.", "--no-replay"),
     *(option for option in OUTPUT if option.name != "output"),
     *SELECTION,
     *FACTS,
 )  # fmt: skip
 
 
-def _render(values: Mapping[str, Any], report: Report, format_name: str, target: Path | None) -> str:
+def _render(values: Mapping[str, Any], report: "Report", format_name: str, target: Path | None) -> str:
     return render(report, {**values, "format": format_name, "output": target})
 
 
@@ -194,7 +196,9 @@ def _listed(known: dict[str, Leaf]) -> str:
     return ", ".join(known) or "none"
 
 
-def _facts(session: Session) -> CaptureFacts | None:
+def _facts(session: Session) -> "CaptureFacts | None":
+    from tracelab.report import CaptureFacts  # brings numpy, which `tracelab --help` must not wait for
+
     done = session.capture
     return None if done is None else CaptureFacts(done.program_exit_code, str(done.nsys), done.nsys_version)
 
