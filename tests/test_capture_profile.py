@@ -173,7 +173,10 @@ def test_an_analysis_that_fails_names_the_kept_capture(tmp_path: Path) -> None:
     def failing(trace: Path, *, capture: CaptureFacts | None, recording: str | None) -> Report:
         raise InputError(f"{trace.name} holds no kernels for {capture and capture.nsys_version} {recording}")
 
-    with pytest.raises(InputError, match=r"trace\.sqlite holds no kernels .* The capture is kept in .*out\."):
-        profile.finish(captured(tmp_path, 0), failing, render, "terminal")
+    with pytest.raises(
+        InputError,
+        match=r"trace\.sqlite holds no kernels .* The program ended with SIGKILL .* The capture is kept in .*out\.",
+    ):
+        profile.finish(captured(tmp_path, 137), failing, render, "terminal")
     with pytest.raises(TracelabError, match=r"None r$"):
         profile.finish(Session(Path("r.sqlite"), None, None, "r"), failing, render, "terminal")

@@ -239,6 +239,7 @@ def test_ctrl_c_keeps_what_was_captured_and_ends_everything(bench: Bench) -> Non
     done = bench.run(*bench.stubborn())
     presser.join()
     assert done.interrupted and done.report.exists()
+    assert done.notes[0] == "stopped from outside; what was captured until then is kept"
     assert not alive(bench.pid)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -116,6 +116,14 @@ def test_a_failed_run_leaves_no_empty_folder_but_the_log(tmp_path: Path) -> None
     assert [path.name for path in (tmp_path / "out/private").iterdir()] == ["nsys.log"]
 
 
+def test_an_export_that_cannot_be_scrubbed_stays_private(tmp_path: Path) -> None:
+    nsys = make_nsys(tmp_path / "nsys", export=tmp_path / "empty.sqlite")
+    (tmp_path / "empty.sqlite").write_bytes(b"")
+    with pytest.raises(InputError, match=r"no nsys export.*; the capture is kept in .*private, not to be shared"):
+        session(Request(command=("true",), nsys=str(nsys), output=tmp_path / "out"))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["private"]
+
+
 def test_ctrl_c_during_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> Path:
         os.kill(os.getpid(), signal.SIGINT)

@@ -89,8 +89,9 @@ def require_importer(nsys: Nsys) -> None:
 
 
 def supports(nsys: Nsys, flag: str) -> bool:
-    """True if `nsys profile --help` lists `--flag`."""
-    return re.search(rf"--{re.escape(flag)}(?![\w-])", _profile_help(nsys.path)) is not None
+    """True if `nsys profile --help` lists `--flag`; without any help text nothing is known to be missing."""
+    text = _profile_help(nsys.path)
+    return not text or re.search(rf"--{re.escape(flag)}(?![\w-])", text) is not None
 
 
 def _named(explicit: str | None) -> tuple[str, str] | None:

@@ -191,7 +191,8 @@ class _Run:
         last = processes.end_program(self._tree, self._pump)
         nsys_code = self._end_nsys()
         self._end_helpers()
-        notes = () if last is None else (f"tracelab ended the program with {signal.Signals(last).name}",)
+        stopped = ("stopped from outside; what was captured until then is kept",) if self._interrupts.count else ()
+        notes = (*stopped, *(() if last is None else (f"tracelab ended the program with {signal.Signals(last).name}",)))
         code = nsys_code if last is None or not outlived_nsys else 128 + last
         left = _left_status(running or self._seen)
         return code if left is None else left, notes

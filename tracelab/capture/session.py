@@ -14,7 +14,7 @@ from tracelab.capture.progress import Progress
 from tracelab.capture.recordings import find_recording, recordings, resolve, workload_defaults
 from tracelab.capture.run import Capture, capture, require_program
 from tracelab.capture.scrub import scrub
-from tracelab.errors import CaptureUnavailableError, TracelabError, UsageError
+from tracelab.errors import CaptureUnavailableError, InputError, TracelabError, UsageError
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,20 @@ def profile_session(request: Request, samples: Path, progress: Progress) -> Sess
 
 def _captured(request: Request, folder: RunFolder, done: Capture) -> Session:
     write_command(folder, done.command_line)
+    for path in folder.private.iterdir():
+        path.chmod(0o600)
     if request.keep_environment:
         shutil.copyfile(done.sqlite, folder.trace)
     else:
-        scrub(done.sqlite, folder.trace)
-    for path in folder.private.iterdir():
-        path.chmod(0o600)
+        _scrub(done.sqlite, folder)
     return Session(trace=folder.trace, folder=folder, capture=done, recording=None)
+
+
+def _scrub(export: Path, folder: RunFolder) -> None:
+    try:
+        scrub(export, folder.trace)
+    except InputError as error:
+        raise InputError(f"{error}; the capture is kept in {folder.private}, not to be shared as it is") from error
 
 
 def _command(request: Request) -> tuple[str, ...]:

@@ -109,7 +109,9 @@ def finish(session: Session, analyse: Analyse, render: Render, format_name: str)
         report = analyse(session.trace, capture=facts, recording=session.recording)
     except TracelabError as error:
         if session.folder is not None:
-            raise type(error)(f"{error} The capture is kept in {session.folder.path}.") from error
+            code = 0 if facts is None else facts.program_exit_code
+            ended = f" The program ended with {describe_exit(code)}." if code else ""
+            raise type(error)(f"{error}{ended} The capture is kept in {session.folder.path}.") from error
         raise
     note = session.folder.note if session.folder is not None and session.capture is not None else None
     if session.folder is not None:
