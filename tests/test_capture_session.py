@@ -207,8 +207,9 @@ def test_defaults_are_read_without_importing(workload: Workload, tmp_path: Path)
     assert workload_defaults(tmp_path / "plain.py") == {}
 
 
-def test_every_bundled_workload_has_defaults() -> None:
-    assert all(workload_defaults(leaf.path) for leaf in leaves("kernels").values())
+def test_defaults_of_a_bundled_workload() -> None:
+    defaults = workload_defaults(leaves("kernels")["llama8b"].path)
+    assert defaults["--batch"] == "1" and defaults["--graph"] is False
 
 
 def test_options_of_workload_and_tracelab_are_split() -> None:
