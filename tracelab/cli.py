@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tracelab import __version__
-from tracelab.commands import cache, report
+from tracelab.commands import cache, doctor, profile, report
 from tracelab.commands import list as list_command
 from tracelab.commands.shared import with_parameters
 from tracelab.errors import TracelabError
@@ -15,6 +15,7 @@ from tracelab.registry import leaves
 _HELP = "tracelab: where did my decode step go? Profile LLM inference on NVIDIA GPUs and read where the time went."
 _ANALYZER_PANEL = "One analyzer"
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
+_PASS_ON = {**_SETTINGS, "allow_extra_args": True}  # a workload's own options follow its name
 
 
 def build_app(arguments: Sequence[str]) -> typer.Typer:
@@ -28,8 +29,11 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
         rich_markup_mode="rich",
     )
     app.callback()(_version_option)
-    _add_profile(app)
+    app.command("profile", cls=profile.ProfileCommand, help=profile.HELP, context_settings=_PASS_ON)(
+        with_parameters(profile.run, profile.PARAMETERS, profile.HELP)
+    )
     app.command("report", help=report.HELP)(with_parameters(report.run, report.PARAMETERS, report.HELP))
+    app.command("doctor", help="Can this machine capture? GPU, nsys, disk.")(doctor.doctor)
     app.command("list", help=list_command.HELP)(list_command.run)
     caches = typer.Typer(help="The cache of exported reports.", no_args_is_help=True)
     caches.command("clear", help="Remove the cache.")(cache.clear)
@@ -66,6 +70,3 @@ def _version_option(
     """Only carries --version."""
     del version
 
-
-def _add_profile(app: typer.Typer) -> None:
-    del app
