@@ -84,10 +84,13 @@ def assert_sound(seen: View, said: Mapping[str, Any]) -> None:
         total = sum(r["ns"] for r in waterfall["tables"]["waterfall"])
         assert total == waterfall["checks"][0]["limit"]
         assert waterfall["checks"][0]["ok"]
+    assert_plausible(said)
+    if seen.steps_used == 0:
+        assert all(r["skipped"] for name, r in said["results"].items() if name != "launches")
+        return
     phases = said["results"]["phases"]["tables"]["phases"]
     assert abs(sum(r["share"] for r in phases) - 1) <= 1e-9
     assert sum(r["busy_ns"] for r in phases) == round(float(seen.busy_ns.mean()))
-    assert_plausible(said)
 
 
 def assert_plausible(said: Mapping[str, Any]) -> None:
@@ -107,9 +110,11 @@ def shuffled(source: Path, target: Path, seed: int) -> Path:
         connection.text_factory = bytes
         for table in _tables(connection):
             rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()
+            if not rows:
+                continue
             mixed.shuffle(rows)
             connection.execute(f'DELETE FROM "{table}"')
-            marks = ", ".join("?" * len(rows[0])) if rows else ""
+            marks = ", ".join("?" * len(rows[0]))
             decoded = [[v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in r] for r in rows]
             connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', decoded)
     return target
