@@ -1,7 +1,6 @@
 """The house: imports go one way, leaves stand alone, files and functions stay short. Each rule has a control."""
 
 import graphlib
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -103,19 +102,10 @@ def test_control_lengths_and_cycles_are_seen() -> None:
 
 @pytest.mark.parametrize("name", LINKS)
 def test_leaf_folders_are_reached_by_relative_links(name: str) -> None:
+    # Where this runs in a fresh clone, as CI's checkout is, the links were committed as links.
     link = ROOT / "tracelab" / name
     assert link.is_symlink(), f"{link} is no symbolic link: clone with core.symlinks=true"
     assert link.readlink() == Path("..") / name
-
-
-def test_links_are_committed_as_links() -> None:
-    if not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout")
-    listed = subprocess.run(
-        ["git", "ls-files", "--stage", *(f"tracelab/{name}" for name in LINKS)],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["120000"] * len(LINKS)
 
 
 @pytest.mark.parametrize("folder", LEAF_FOLDERS)

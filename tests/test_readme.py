@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import typer
+from report_fixture import sketch_report
 from source_tree import ROOT
 
 from tracelab.capture.recordings import workload_defaults
@@ -21,6 +22,7 @@ from tracelab.cli import build_app
 from tracelab.families import classify
 from tracelab.registry import leaves
 from tracelab.report import SCHEMA
+from tracelab.reports import json_report
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CI = ROOT / ".ci" / "run"
@@ -142,6 +144,14 @@ def test_the_rules_example_is_a_rules_file(tmp_path: Path) -> None:
     path.write_text(example, encoding="utf-8")
     found = classify(["my_fused_attention_fwd"], {"TRACELAB_FAMILIES": str(path)})
     assert (found.families[0], found.phases[0]) == (rule["family"], rule["phase"])
+
+
+def test_the_keys_of_the_json_are_named() -> None:
+    document = json.loads(json_report.render(sketch_report(), full_names=False, width=None, color=False))
+    rows = dict(re.findall(r"^\| `(\w+)`[^|]*\| (.*) \|$", README, flags=re.MULTILINE))
+    assert document.keys() <= rows.keys()
+    for key in ("trace", "capture", "steps"):
+        assert set(document[key] or {}) <= set(re.findall(r"\w+", rows[key])), key
 
 
 def test_schema_and_exit_codes_are_those_of_the_code() -> None:

@@ -65,6 +65,11 @@ def test_every_leaf_says_what_it_is_in_one_line() -> None:
     assert len(set(helps.values())) == len(helps)
 
 
+def test_every_leaf_has_its_tests() -> None:
+    tests = {path.name for path in Path(__file__).parent.glob("test_*.py")}
+    assert {f"test_{leaf.path.name}" for leaf in every_leaf()} - tests == set()
+
+
 def test_a_new_file_is_a_new_leaf(folders: Path) -> None:
     (folders / "analyzers" / "token_rate.py").write_text(
         '"""Rate of tokens.\n\nMore."""\nraise RuntimeError("imported")\n'
