@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from asking import ask, document, view, view_of
+from asking import ask, document, view
 from tiny_programs import eager, replays, synchronised_replays
 from tiny_trace import SYNC, Thread, TinyTrace
 
+from tracelab.analysis import view_of
 from tracelab.errors import InputError, UsageError
 from tracelab.step_table import REASONS
 from tracelab.view import View
@@ -43,7 +44,7 @@ def test_steps_chooses_by_full_name(tmp_path: Path) -> None:
 
 def test_steps_that_match_nothing_or_no_work(tmp_path: Path) -> None:
     path = eager().range("idle", 5000, 5100).save(tmp_path)
-    with pytest.raises(InputError, match="matches no range name; there are: .*step #"):
+    with pytest.raises(InputError, match=r"matches no range name; there are: .*step #"):
         ask(path, steps="nonsense")
     with pytest.raises(InputError, match="none of them launched GPU work"):
         ask(path, steps="idle")
