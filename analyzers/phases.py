@@ -41,7 +41,7 @@ def _phases(view: View) -> list[Row]:
     sums = np.zeros(count, np.int64)
     np.add.at(sums, code, ops.duration_ns[view.ops])
     present = np.flatnonzero(np.bincount(code, minlength=count))
-    whole = largest_remainder(busy[present], round(total))
+    whole = largest_remainder(busy[present], round(float(view.busy_ns.mean())))
     rows: list[Row] = [
         {
             "phase": view.phase_name(int(p)),
