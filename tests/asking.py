@@ -89,7 +89,7 @@ def assert_sound(seen: View, said: Mapping[str, Any]) -> None:
         assert all(r["skipped"] for name, r in said["results"].items() if name != "launches")
         return
     phases = said["results"]["phases"]["tables"]["phases"]
-    assert abs(sum(r["share"] for r in phases) - 1) <= 1e-9
+    assert seen.busy_ns.sum() == 0 or abs(sum(r["share"] for r in phases) - 1) <= 1e-9
     assert sum(r["busy_ns"] for r in phases) == round(float(seen.busy_ns.mean()))
 
 
