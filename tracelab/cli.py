@@ -69,4 +69,3 @@ def _version_option(
 ) -> None:
     """Only carries --version."""
     del version
-

@@ -8,6 +8,7 @@ from tracelab.units import times
 from tracelab.view import View
 
 _WORTH_A_LINE = 0.05  # share of the step from which a kind of idle time is a finding
+_MANY_KERNELS = 20  # below that the pauses are waits for something, not the cost of kernel boundaries
 _FEW_LAUNCHES = 2  # so few launches a step are graphs already
 _USUAL_US_PER_LAUNCH = (2, 5)  # cost of a launch that the host issues in time: 2 to 5 µs
 
@@ -16,7 +17,7 @@ def findings(view: View) -> list[Finding]:
     """Launch gaps, waits and pauses between steps of the representative step, each with its upper bound."""
     if view.steps_used == 0 or view.time_incomplete:
         return []
-    return [f for f in (_launch(view), _sync(view), _between(view), _profiler(view)) if f is not None]
+    return [f for f in (_launch(view), _sync(view), _between(view), _queued(view), _profiler(view)) if f is not None]
 
 
 def _idle(view: View, name: str) -> int:
@@ -85,6 +86,18 @@ def _between(view: View) -> Finding | None:
     title = f"The GPU waits for the host between steps: {late_text} of {whole}."
     cause = "the host came back from a wait and then launched" if sync >= launch else "the next launch came late"
     return Finding("late-between-steps", title, f"Cause: {cause}.", launch + sync)
+
+
+def _queued(view: View) -> Finding | None:
+    """Idle time between kernels that the GPU already had: only fewer or overlapping kernels remove it."""
+    idle, step = _idle(view, "dependency"), _step(view)
+    kernels = int(view.table.kernels[view.used[view.representative]])
+    if idle < _WORTH_A_LINE * step or kernels < _MANY_KERNELS:
+        return None
+    lost, whole, each = times(idle, step, idle / kernels)
+    title = f"The GPU pauses between kernels already queued: {lost} of {whole}, {each} per kernel."
+    why = f"{kernels} kernels a step: fuse them, or let them overlap (programmatic dependent launch, more streams)."
+    return Finding("kernel-boundaries", title, why, idle)
 
 
 def _profiler(view: View) -> Finding | None:

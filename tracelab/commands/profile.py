@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from inspect import Parameter
 from pathlib import Path
@@ -115,11 +116,21 @@ def finish(session: Session, analyse: Analyse, render: Render, format_name: str)
         raise
     note = session.folder.note if session.folder is not None and session.capture is not None else None
     if session.folder is not None:
-        page = session.folder.page
-        write(_with_note(render(report, "terminal", page), note), page)
-        write(render(report, "json", session.folder.analysis), session.folder.analysis)
+        page, shared = session.folder.page, _without_folders(report)
+        write(_with_note(render(shared, "terminal", page), None), page)
+        write(render(shared, "json", session.folder.analysis), session.folder.analysis)
     write(_with_note(render(report, format_name, None), note if format_name == "terminal" else None), None)
     return 0 if facts is None else _program_code(session, facts.program_exit_code)
+
+
+def _without_folders(report: "Report") -> "Report":
+    """What the run folder shares names no folder of this machine: the trace lies beside it, nsys has its version."""
+    capture = report.capture
+    return replace(
+        report,
+        trace=replace(report.trace, path=Path(report.trace.path).name),
+        capture=replace(capture, nsys=Path(capture.nsys).name) if capture is not None else None,
+    )
 
 
 def capture_options(values: Mapping[str, Any]) -> CaptureOptions:
