@@ -9,7 +9,8 @@ _PROGRESS = re.compile(rb"^(\[\d+/\d+\]|Processing( events)?:?) \[[=\d% ]*\] ?(\
 _GENERATING = re.compile(rb"^Generating '(?P<path>.+)'\s*$")
 _PRODUCED = re.compile(rb"^\s+(?P<path>/.*\.(nsys-rep|qdrep|qdstrm|sqlite))\s*$")
 _NSYS_LINES = re.compile(
-    rb"^(Generated:\s*$|\s*No reports were generated|Importer error status|Importation |Unable to retrieve the importer|Exportation error"
+    rb"^(Generated:\s*$|\s*No reports were generated|Importer error status|Importation "
+    rb"|Unable to retrieve the importer|Exportation error"
     rb"|Failed to \w+ '.*\.(nsys-rep|qdstrm)'|Capture range (started|ended)|Collecting data|Processing events"
     rb"|Saved report file|Wrong event order|The target application |No such file or directory: |option is ambiguous"
     rb"|unrecogni[sz]ed option|usage: nsys "

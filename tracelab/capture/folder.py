@@ -44,11 +44,16 @@ class RunFolder:
 
     @property
     def note(self) -> str:
-        """One line for the page: where everything is and what may be shared."""
+        """One line for the terminal: where everything is and what may be shared."""
+        return f"Kept in {self.path}: {self.contents}"
+
+    @property
+    def contents(self) -> str:
+        """What may be shared, without the folder's own path, for the page that is kept in it."""
         if self.shared_environment:
-            return f"Kept in {self.path}: trace.sqlite and private/ hold environment and arguments; do not share them."
+            return "trace.sqlite and private/ hold environment and arguments; do not share them."
         return (
-            f"Kept in {self.path}: page.txt, analysis.json and trace.sqlite may be shared; "
+            "page.txt, analysis.json and trace.sqlite may be shared; "
             "private/ holds the report and the command line, with environment and arguments."
         )
 

@@ -117,7 +117,7 @@ def finish(session: Session, analyse: Analyse, render: Render, format_name: str)
     note = session.folder.note if session.folder is not None and session.capture is not None else None
     if session.folder is not None:
         page, shared = session.folder.page, _without_folders(report)
-        write(_with_note(render(shared, "terminal", page), None), page)
+        write(_with_note(render(shared, "terminal", page), session.folder.contents if note else None), page)
         write(render(shared, "json", session.folder.analysis), session.folder.analysis)
     write(_with_note(render(report, format_name, None), note if format_name == "terminal" else None), None)
     return 0 if facts is None else _program_code(session, facts.program_exit_code)
