@@ -26,7 +26,7 @@ def parse(path: Path, module: str, text: str) -> Source:
 
 def package_sources() -> list[Source]:
     """Every file of the package, the leaves under the names they are imported by."""
-    core = [path for path in sorted((ROOT / "tracelab").rglob("*.py")) if _is_core(path)]
+    core = sorted((ROOT / "tracelab").rglob("*.py"))  # does not follow the links
     leaves = [path for folder in LEAF_FOLDERS for path in sorted((ROOT / folder).glob("*.py"))]
     return [_read(path) for path in core + leaves]
 
@@ -51,10 +51,6 @@ def functions(source: Source) -> Iterator[tuple[str, int]]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def _is_core(path: Path) -> bool:
-    return path.relative_to(ROOT / "tracelab").parts[0] not in (*LEAF_FOLDERS, "sample_traces")
 
 
 def _read(path: Path) -> Source:

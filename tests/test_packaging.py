@@ -54,11 +54,10 @@ def members(wheel: Path) -> set[str]:
 
 def expected() -> set[str]:
     """Every file of the package that has to be in the wheel."""
-    core = [path for path in (ROOT / "tracelab").rglob("*") if path.suffix in {".py", *DATA}]
-    linked = [path for name in (*LEAF_FOLDERS, "sample_traces") for path in (ROOT / name).iterdir()]
-    # Python 3.13 follows the links in rglob where 3.11 does not: take linked files from their real folder only.
-    own = {path.relative_to(ROOT).as_posix() for path in core if path.resolve().is_relative_to(ROOT / "tracelab")}
-    return own | {f"tracelab/{p.relative_to(ROOT).as_posix()}" for p in linked if p.suffix in {".py", *DATA}}
+    own = (ROOT / "tracelab").rglob("*")  # does not follow the links
+    linked = (path for name in (*LEAF_FOLDERS, "sample_traces") for path in (ROOT / name).iterdir())
+    packaged = [path.relative_to(ROOT).as_posix() for path in (*own, *linked) if path.suffix in {".py", *DATA}]
+    return {path if path.startswith("tracelab/") else f"tracelab/{path}" for path in packaged}
 
 
 def test_one_top_level_package(members: set[str]) -> None:
