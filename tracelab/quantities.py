@@ -12,6 +12,7 @@ _BYTES = {
     "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
 }  # fmt: skip
 _FLOPS = {"": 1.0, "flop": 1.0, "gflop": 1e9, "tflop": 1e12, "g": 1e9, "t": 1e12}
+_LATEST_NS = 1 << 60  # 36 years: the loader takes no time beyond
 _TIMES_NS = {"": 1e9, "s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "ns": 1.0}
 
 
@@ -52,7 +53,10 @@ def _time_ns(option: str, text: str) -> int:
     hit = _SIGNED.match(text)
     if hit is None or hit[2].lower() not in _TIMES_NS:
         raise UsageError(f"{option}: {text!r} is not a time; write 0.5, 200ms or 30us.")
-    return round(float(hit[1]) * _TIMES_NS[hit[2].lower()])
+    time_ns = float(hit[1]) * _TIMES_NS[hit[2].lower()]
+    if abs(time_ns) > _LATEST_NS:
+        raise UsageError(f"{option}: {text!r} lies outside every capture.")
+    return round(time_ns)
 
 
 def _parse(option: str, text: str | None, units: dict[str, float], example: str) -> float | None:
