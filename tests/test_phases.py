@@ -42,6 +42,7 @@ def overlapping() -> TinyTrace:
 def test_overlaps_are_shared_evenly(tmp_path: Path) -> None:
     answer = result("phases", view(overlapping().save(tmp_path)))
     assert column(answer, "phases", "phase", "busy_ns") == {"attn": 75, "mlp": 75}
+    assert column(answer, "phases", "phase", "median_ns") == {"attn": 75, "mlp": 75}
     assert column(answer, "phases", "phase", "share") == pytest.approx({"attn": 0.5, "mlp": 0.5})
 
 
@@ -52,7 +53,7 @@ def test_plain_durations_would_exceed_the_steps_busy_time(tmp_path: Path, monkey
 
     monkeypatch.setattr("tracelab.view.even_shares", plain)
     seen = view(overlapping().save(tmp_path))
-    rows = column(result("phases", seen), "phases", "phase", "busy_ns")
+    rows = column(result("phases", seen), "phases", "phase", "median_ns")
     assert sum(rows.values()) == 200 != seen.busy_ns[0]
 
 
@@ -166,3 +167,16 @@ def test_every_call_of_the_analysis_is_in_one_phase_only(tmp_path: Path) -> None
     kernels = len(analysis.trace.ops)
     assert len(analysis.phases.op_phase) == kernels == 9
     assert MAIN.pid == analysis.trace.pid(0)
+
+
+def test_rows_add_up_to_the_mean_busy_time_where_it_ends_in_a_half(tmp_path: Path) -> None:
+    trace = TinyTrace()
+    for i, extra in enumerate((0, 1)):  # three kernels at once: 7 ns and 8 ns of busy time, mean 7.5
+        t = i * 100
+        trace.range(f"step {i}", t, t + 50)
+        for k, phase in enumerate("abc"):
+            trace.range(phase, t + 5 * k, t + 5 * k + 4)
+            trace.launch(t + 5 * k, phase, t + 20, t + 27 + extra, stream=k)
+    seen = view(trace.save(tmp_path))
+    rows = column(result("phases", seen), "phases", "phase", "busy_ns")
+    assert sum(rows.values()) == round(float(seen.busy_ns.mean())) == 8
