@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from tracelab.arrays import order_by
 from tracelab.errors import InputError
 from tracelab.failures import strip_version
 from tracelab.nsys_gpus import device_map, read_gpus
-from tracelab.nsys_nvtx import read_nvtx
-from tracelab.nsys_ops import link_calls, read_ops
+from tracelab.nsys_nvtx import Marks, RawRanges, read_nvtx
+from tracelab.nsys_ops import RawOps, link_calls, read_ops
 from tracelab.nsys_raw import Identities, Names, read_strings
 from tracelab.sqlite_read import NULL, open_readonly, read_ints, read_texts, table_names
 from tracelab.trace import ABSENT, I32, I64, Calls, Diagnostic, GraphNodes, Overheads, Trace
@@ -45,48 +46,73 @@ def _require_export(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Raw:
+    """Every event table as read, in file order, with provisional name codes."""
+
+    ops: RawOps
+    ranges: RawRanges
+    marks: Marks
+    calls: Columns
+    call_names: I32
+    overheads: Columns
+    overhead_names: I32
+    nodes: Columns
+
+
+def _read(connection: sqlite3.Connection, names: Names) -> _Raw:
+    ranges, marks = read_nvtx(connection, names)
+    calls = _only_api_classes(read_ints(connection, tables.RUNTIME))
+    overheads = read_ints(connection, tables.OVERHEAD)
+    return _Raw(
+        ops=read_ops(connection, names),
+        ranges=ranges,
+        marks=marks,
+        call_names=names.by_id(calls.pop("nameId"), strip_version),
+        calls=calls,
+        overhead_names=names.by_id(overheads.pop("nameId")),
+        overheads=overheads,
+        nodes=_graph_nodes(connection),
+    )
+
+
+def _identities(raw: _Raw) -> Identities:
+    identities = Identities()
+    tables_with_threads = (raw.calls, raw.ranges.columns, raw.overheads, raw.nodes)
+    identities.collect(
+        threads=[table["globalTid"] for table in tables_with_threads], processes=[raw.ops.columns["globalPid"]]
+    )
+    return identities
+
+
 def _load(connection: sqlite3.Connection, path: Path) -> Trace:
     names = Names(read_strings(connection))
-    identities = Identities()
-    raw_ranges, marks = read_nvtx(connection, names)
-    raw_calls = read_ints(connection, tables.RUNTIME)
-    raw_overheads = read_ints(connection, tables.OVERHEAD)
-    raw_nodes = _graph_nodes(connection)
-    raw_ops = read_ops(connection, names)
-    raw_calls = _only_api_classes(raw_calls)
-    call_names = names.by_id(raw_calls.pop("nameId"), strip_version)
-    overhead_names = names.by_id(raw_overheads.pop("nameId"))
-    identities.collect(
-        threads=(raw_calls["globalTid"], raw_ranges.columns["globalTid"], raw_overheads["globalTid"],
-                 raw_nodes["globalTid"]),
-        processes=(raw_ops.columns["globalPid"],),
-    )  # fmt: skip
-    sort = names.finish()
-    calls = _calls(raw_calls, sort(call_names), identities)
+    raw = _read(connection, names)
+    identities, sort = _identities(raw), names.finish()
+    calls = _calls(raw.calls, sort(raw.call_names), identities)
     gpus, notes = read_gpus(connection)
-    devices, op_device, mapping_notes = device_map(connection, gpus, raw_ops, identities)
-    ops = link_calls(raw_ops.finish(sort, identities, op_device), calls)
-    ranges = raw_ranges.finish(sort, identities, last_ns=_last_ns(ops.end, calls.end))
+    devices, op_device, mapping_notes = device_map(connection, gpus, raw.ops, identities)
+    ops = link_calls(raw.ops.finish(sort, identities, op_device), calls)
     return Trace(
         path=str(path),
         format="nsys-sqlite",
         producer=_producer(connection),
         ops=ops,
         calls=calls,
-        ranges=ranges,
-        overheads=_overheads(raw_overheads, sort(overhead_names), identities),
-        graph_nodes=_nodes(raw_nodes, identities),
+        ranges=raw.ranges.finish(sort, identities, last_ns=_last_ns(ops.end, calls.end)),
+        overheads=_overheads(raw.overheads, sort(raw.overhead_names), identities),
+        graph_nodes=_nodes(raw.nodes, identities),
         names=names.final,
-        domains=raw_ranges.domains,
+        domains=raw.ranges.domains,
         processes=identities.processes,
         threads=identities.threads,
         thread_process=identities.thread_process,
         devices=devices,
         diagnostics=tuple(_diagnostics(connection, identities)),
-        workload=marks.workload,
+        workload=raw.marks.workload,
         graph_mode=_graph_mode(connection),
-        loss=raw_ops.loss,
-        notes=(*notes, *mapping_notes, *raw_ranges.notes, *marks.notes),
+        loss=raw.ops.loss,
+        notes=(*notes, *mapping_notes, *raw.ranges.notes, *raw.marks.notes),
     )
 
 
