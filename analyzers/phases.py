@@ -25,10 +25,8 @@ def analyze(
         return Result(tables={"ranges": range_totals(view.trace)})
     if view.steps_used == 0:
         return Result(skipped="No step has GPU work on this device.")
-    attribution = _attribution(view)
-    told = sum(row["share"] for row in attribution if row["method"] != "none")
-    metrics = {"attributed_share": Metric(min(float(told), 1.0), "ratio")}
-    return Result(metrics=metrics, tables={"phases": _phases(view), "attribution": attribution})
+    metrics = {"attributed_share": Metric(_attributed(view), "ratio")}
+    return Result(metrics=metrics, tables={"phases": _phases(view), "attribution": _attribution(view)})
 
 
 def _phases(view: View) -> list[Row]:
@@ -76,8 +74,20 @@ def _method(view: View, mine: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> str
     return METHODS[int(np.argmax(totals))]
 
 
+def _attributed(view: View) -> float:
+    """Share of the kernel sum that has a phase; a step alone, found across threads, is none."""
+    rows = _kernels(view)
+    time_ns = view.trace.ops.duration_ns[rows]
+    return int(time_ns[view.phases.op_phase[rows] > 0].sum()) / max(int(time_ns.sum()), 1)
+
+
+def _kernels(view: View) -> I64:
+    """Kernel rows of the used steps; where whole graphs stand in for all kernels, those."""
+    return view.ops[view.is_kernel] if view.is_kernel.any() else view.ops
+
+
 def _attribution(view: View) -> list[Row]:
-    rows: I64 = view.ops[view.is_kernel] if view.is_kernel.any() else view.ops
+    rows = _kernels(view)
     method = view.phases.op_method[rows]
     counts = np.bincount(method, minlength=len(METHODS))
     sums = np.zeros(len(METHODS), np.int64)

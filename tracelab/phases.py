@@ -120,4 +120,4 @@ def _by_rules(trace: Trace, steps: Steps, mode: str, phase: I32, method: U8, tab
     found = np.array([table.code(label) for label in labels], np.int32)[inverse] if len(rows) else phase[rows]
     is_kernel = trace.ops.kind[rows] == KERNEL
     phase[rows] = np.where(is_kernel, found, table.code("copy") if len(rows) else 0)
-    method[rows] = np.where(phase[rows] > 0, BY_RULES, BY_NONE)
+    method[rows] = np.where(phase[rows] > 0, BY_RULES, method[rows])  # work of another thread keeps its mark
