@@ -1,0 +1,86 @@
+"""The command line as scripts meet it: exit codes, one sentence on stderr, plain output in a pipe."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_programs import eager
+
+from tracelab.registry import leaves
+
+ROOT = Path(__file__).parents[1]
+ANALYZERS = sorted(leaves("analyzers"))
+
+
+def tracelab(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    kept = {k: v for k, v in os.environ.items() if k != "TRACELAB_DEBUG"}
+    environment = {**kept, "PYTHONPATH": str(ROOT), "FORCE_COLOR": "", "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "tracelab", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_report_as_json(tmp_path: Path) -> None:
+    path = eager().save(tmp_path)
+    done = tracelab("report", path, "--format", "json", "--skip-steps", "0", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = json.loads(done.stdout)
+    assert said["schema"] == "tracelab.report/1"
+    assert list(said["results"]) == ANALYZERS
+    assert said["results"]["gaps"]["metrics"]["busy_ns"]["value"] == 290
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_page_in_a_pipe_has_no_colour(tmp_path: Path) -> None:
+    done = tracelab("report", eager().save(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert "attention" in done.stdout
+
+
+def test_help_lists_the_analyzers_and_one_shows_its_own_flag(tmp_path: Path) -> None:
+    done = tracelab("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for name in ANALYZERS:
+        assert name in done.stdout
+    assert "--inclusive" not in done.stdout
+    assert "--inclusive" in tracelab("phases", "--help", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("name", ["mistyped.sqlite", "notes.txt", "."])
+def test_input_that_cannot_be_read_exits_1_with_a_sentence(tmp_path: Path, name: str) -> None:
+    (tmp_path / "notes.txt").write_text("no trace")
+    done = tracelab("report", name, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+
+
+SENSELESS = (
+    ("phases",),
+    ("nonsense",),
+    ("report", "tiny.sqlite", "--window", "9:2"),
+    ("report", "tiny.sqlite", "--format", "pdf"),
+    ("gaps", "tiny.sqlite", "--steps", "("),
+    ("kernels", "tiny.sqlite", "--inclusive"),
+)
+
+
+@pytest.mark.parametrize("arguments", SENSELESS)
+def test_a_command_line_that_makes_no_sense_exits_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    eager().save(tmp_path)
+    done = tracelab(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr
+
+
+def test_one_analyzer_alone(tmp_path: Path) -> None:
+    path = eager().save(tmp_path)
+    done = tracelab("phases", path, "--inclusive", "--format", "json", cwd=tmp_path)
+    assert done.returncode == 0
+    ranges = json.loads(done.stdout)["results"]["phases"]["tables"]["ranges"]
+    assert {r["range"]: r["sum_ns"] for r in ranges}["mlp"] == 600
