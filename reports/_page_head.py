@@ -20,6 +20,7 @@ _SOURCES = {
     "graph-launch": "by graph launch",
     "period": "by the repeating sequence of kernels",
 }
+_GRAPHS = {"node": "graphs by node", "graph": "graphs as a whole"}
 _BOUNDS = {
     "host": ("host-bound", "bold yellow"),
     "device": ("device-bound", "bold green"),
@@ -32,7 +33,9 @@ def header(report: Report, view: View) -> list[Line]:
     """GPU and its bandwidth at the left, the recording tool at the right."""
     gpu = next((g for g in report.trace.gpus if g.id == report.main.device), None)
     left = " · ".join(_gpu_parts(gpu)) if gpu else "GPU not described in the trace"
-    return two_sides(Text(left, "bold"), Text(escape(report.trace.producer or ""), "dim"), view)
+    graphs = _GRAPHS.get(report.trace.cuda_graphs or "", "")
+    right = " · ".join(part for part in (report.trace.producer or "", graphs) if part)
+    return two_sides(Text(left, "bold"), Text(escape(right), "dim"), view)
 
 
 def steps_lines(device: DeviceReport, view: View) -> list[Line]:

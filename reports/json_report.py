@@ -50,7 +50,7 @@ def _only(device: DeviceReport, analyzer: str) -> DeviceReport:
 def _trace(trace: TraceFacts) -> dict[str, Any]:
     facts = {
         name: getattr(trace, name)
-        for name in ("path", "format", "producer", "kernels", "kernel_sum_ns", "recording", "workload")
+        for name in ("path", "format", "producer", "kernels", "kernel_sum_ns", "cuda_graphs", "recording", "workload")
     }
     return {
         **facts,

@@ -29,7 +29,7 @@ from tracelab.report import (
 from tracelab.result import Finding, Result
 from tracelab.step_table import NO_NEXT, REASONS, USED, StepTable, build_table, in_window
 from tracelab.steps import StepGroup, Steps, find_steps
-from tracelab.trace import KERNEL, Bool, Trace
+from tracelab.trace import GRAPH, KERNEL, Bool, Trace
 from tracelab.trace_warnings import trace_warnings
 from tracelab.view import View
 
@@ -217,8 +217,15 @@ def _trace_facts(analysis: Analysis, views: Sequence[View], recording: str | Non
         recording=recording,
         workload=trace.workload,
         gpus=tuple(_gpu_facts(view) for view in views),
+        cuda_graphs=_cuda_graphs(trace),
         warnings=tuple(TraceWarning(code, message) for code, message in trace_warnings(trace, views)),
     )
+
+
+def _cuda_graphs(trace: Trace) -> str | None:
+    if (trace.ops.kind == GRAPH).any():
+        return "graph"
+    return "node" if (trace.ops.graph_node >= 0).any() else None
 
 
 def _gpu_facts(view: View) -> GpuFacts:

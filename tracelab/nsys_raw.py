@@ -9,6 +9,7 @@ from tracelab import nsys_tables as tables
 from tracelab.sqlite_read import NULL, read_ints, read_texts
 from tracelab.trace import ABSENT, I32, I64
 
+_COUNTABLE = 1 << 24  # ids up to here are counted in a table of at most 128 MB
 _UNSIGNED = 0xFFFFFFFFFFFFFFFF
 _PROCESS_BITS = ~0xFFFFFF  # globalTid without its thread: hw 8 | vm 8 | pid 24 | tid 24
 
@@ -29,7 +30,7 @@ class Names:
 
     def by_id(self, ids: I64, change: Callable[[str], str] = str) -> I32:
         """Provisional codes of StringIds ids; NULL and unknown ids are the empty name."""
-        unique, inverse = np.unique(ids, return_inverse=True)
+        unique, inverse = _distinct(ids)
         texts = [change(self._strings.get(int(i), "")) for i in unique]
         return self._intern(texts)[inverse]
 
@@ -54,6 +55,18 @@ class Names:
 
     def _intern(self, texts: Sequence[str]) -> I32:
         return np.array([self._codes.setdefault(t, len(self._codes)) for t in texts], np.int32)
+
+
+def _distinct(ids: I64) -> tuple[I64, I64]:
+    """`np.unique` with its inverse; by counting where ids are small, as the ids of strings are."""
+    if len(ids) == 0 or int(ids.max()) >= _COUNTABLE or int(np.where(ids == NULL, 0, ids).min()) < 0:
+        unique, inverse = np.unique(ids, return_inverse=True)
+        return unique, inverse
+    slots = np.where(ids == NULL, 0, ids + 1)
+    present = np.flatnonzero(np.bincount(slots))
+    rank = np.zeros(int(present[-1]) + 1, np.int64)
+    rank[present] = np.arange(len(present))
+    return np.where(present == 0, NULL, present - 1), rank[slots]
 
 
 class Identities:

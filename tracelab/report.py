@@ -30,7 +30,8 @@ class GpuFacts:
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """Where the numbers come from. `kernel_sum_ns` is the plain sum over every kernel row of the trace."""
+    """Where the numbers come from. `kernel_sum_ns` is the plain sum over every kernel row of the trace.
+    `cuda_graphs`: `node` (kernels of replays are in the trace), `graph` (replays as a whole), None without graphs."""
 
     path: str
     format: str
@@ -41,6 +42,7 @@ class TraceFacts:
     workload: Mapping[str, Any] | None
     gpus: Sequence[GpuFacts]
     warnings: Sequence[TraceWarning]
+    cuda_graphs: str | None = None
 
 
 @dataclass(frozen=True)
