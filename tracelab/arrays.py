@@ -5,6 +5,8 @@ from numpy.typing import NDArray
 
 from tracelab.trace import I64
 
+U64 = NDArray[np.uint64]
+
 
 def order_by(first: I64, *then: NDArray[np.generic]) -> I64:
     """Row order by `first`, ties by the `then` columns in turn. Fast where ties are rare."""
@@ -64,3 +66,18 @@ def group_ids(columns: list[NDArray[np.generic]]) -> tuple[I64, I64]:
 def median_int(values: NDArray[np.int64]) -> int:
     """Median of integers; of an even count the lower of the two middle values' mean, rounded down to whole ns."""
     return int(np.floor(np.median(values))) if len(values) else 0
+
+
+def mix_hash(name: I64, position: I64) -> U64:
+    """A hash of each (name code, position); summed over a sequence, it identifies the sequence."""
+    return _mix(name.astype(np.uint64) * _ODD + position.astype(np.uint64))
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(values: U64) -> U64:
+    """SplitMix64 finaliser (Steele, Lea and Flood 2014): spreads neighbouring values over all 64 bits."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import group_starts, lookup
+from tracelab.arrays import group_starts, lookup, mix_hash
 from tracelab.nesting import Forest
 from tracelab.paths import NO_PHASE, Paths, join_paths, strip_common
 from tracelab.periods import find_sequence
-from tracelab.step_table import mix_hash
 from tracelab.steps import StepGroup
 from tracelab.trace import ABSENT, GRAPH, I32, I64, Bool, Trace
 

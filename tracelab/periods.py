@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import group_starts
+from tracelab.arrays import group_starts, mix_hash
 from tracelab.trace import I64
 
 _REPEATS = 3  # exact repetitions that make a loop
@@ -88,7 +88,21 @@ def _candidates(symbols: I64) -> list[int]:
         for k in range(1, min(_NEIGHBOURS, len(positions) - 1) + 1):
             distances, times = np.unique(positions[k:] - positions[:-k], return_counts=True)
             found.update(int(d) for d in distances[np.argsort(-times, kind="stable")][:2])
+    found.update(_echoes(symbols))
     return sorted(p for p in found if p * _REPEATS <= len(symbols))
+
+
+def _echoes(symbols: I64) -> list[int]:
+    """Distances at which the sequence is most like itself: peaks of its autocorrelation, each symbol a direction.
+
+    This finds periods in which no symbol is rare.
+    """
+    angles = mix_hash(symbols, np.zeros(len(symbols), np.int64)).astype(np.float64) * (2 * np.pi / 2.0**64)
+    size = 1 << (2 * len(symbols)).bit_length()
+    spectrum = np.fft.fft(np.exp(1j * angles), size)
+    likeness = np.fft.ifft(np.abs(spectrum) ** 2).real[1 : len(symbols) // _REPEATS + 1]
+    best = np.argsort(-likeness, kind="stable")[:_RAREST]
+    return [int(lag) + 1 for lag in best]
 
 
 def _runs(symbols: I64, p: int) -> Loop | None:

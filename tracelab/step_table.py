@@ -4,9 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.arrays import group_starts, group_sum, order_by
+from tracelab.arrays import U64, group_starts, group_sum, mix_hash, order_by
 from tracelab.failures import is_module_load
 from tracelab.intervals import new_coverage
 from tracelab.options import Selection
@@ -15,8 +14,6 @@ from tracelab.trace import GRAPH, I32, I64, KERNEL, Bool, Trace
 
 NO_NEXT = int(np.iinfo(np.int64).max)  # next_start of the last step of a group
 _UNLIKE_MOST = 0.5  # a step deviates only if more than this share of the others agree with each other
-
-U64 = NDArray[np.uint64]
 
 USED, WARM_UP, MODULE_LOAD, DEVIATES, TRUNCATED = range(5)
 REASONS = ("used", "warm-up", "module-load", "deviates", "truncated")
@@ -200,18 +197,3 @@ def sequence_hash(trace: Trace, table: StepTable) -> U64:
     total = np.zeros(len(table), np.uint64)
     np.add.at(total, row, mix_hash(trace.ops.name[table.ops[kernels]].astype(np.int64), position))
     return total
-
-
-def mix_hash(name: I64, position: I64) -> U64:
-    """A hash of each (name code, position); summed over a sequence, it identifies the sequence."""
-    return _mix(name.astype(np.uint64) * _ODD + position.astype(np.uint64))
-
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-
-
-def _mix(values: U64) -> U64:
-    """SplitMix64 finaliser (Steele, Lea and Flood 2014): spreads neighbouring values over all 64 bits."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
