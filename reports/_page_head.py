@@ -16,6 +16,7 @@ from tracelab.units import bandwidth, count, number, time, time_unit
 _NOTABLE = 1.2
 _SLOW = 1.5
 _SLOW_NAMED = 3
+_LEFT_OUT_NAMED = 4  # runs of step numbers that are named
 _SOURCES = {
     "graph-launch": "by graph launch",
     "period": "by the repeating sequence of kernels",
@@ -116,7 +117,7 @@ def _left_out(steps: StepsFacts) -> list[str]:
 
 
 def _left_out_for(reason: str, out: Sequence[LeftOut], steps: StepsFacts) -> str:
-    which = f"step{'s' if len(out) > 1 else ''} {ranges(step.index for step in out)}"
+    which = f"step{'s' if len(out) > 1 else ''} {ranges((step.index for step in out), _LEFT_OUT_NAMED)}"
     said = f"{which} left out: {reason}"
     if len(out) > 1 or not steps.per_step:
         return said
@@ -146,7 +147,7 @@ def _step_name(step: StepRow) -> str:
 
 def _step_text(device: DeviceReport, step_ns: float) -> str:
     times = step_times(device)
-    unit = time_unit([step_ns, *times])
+    unit = time_unit([step_ns])  # by the median: one request's pause among the steps must not blur it
     said = f"{number(step_ns, unit)} {unit.symbol}"
     if device.steps.source == "whole-trace":
         return f"{said} in all"

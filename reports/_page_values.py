@@ -77,15 +77,18 @@ def representative(steps: StepsFacts) -> StepRow | None:
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Whole numbers in short: `0, 3–5`."""
+def ranges(numbers: Iterable[int], most: int | None = None) -> str:
+    """Whole numbers in short: `0, 3–5`, after `most` runs only how many more."""
     runs: list[list[int]] = []
     for n in sorted(set(numbers)):
         if runs and n == runs[-1][1] + 1:
             runs[-1][1] = n
         else:
             runs.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in runs)
+    shown = runs[:most]
+    more = sum(b - a + 1 for a, b in runs[len(shown) :])
+    said = ", ".join(str(a) if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in shown)
+    return f"{said} and {more} more" if more else said
 
 
 def step_list(steps: Iterable[Any]) -> str:
