@@ -158,6 +158,7 @@ def test_gaps_between_steps_are_classed_apart(tmp_path: Path) -> None:
     for i in range(3):
         t = i * 1000
         trace.range(f"step {i}", t, t + 90).launch(t, "k", t + 10, t + 110).call(t + 20, t + 150, SYNC)
+    trace.launch(2900, "afterwards", 3000, 3100)
     seen = view(trace.save(tmp_path))
     between = dict(zip(CLASSES, seen.between_by_class.tolist(), strict=True))
     assert between["sync"] == [900, 900, 0]  # the last step of a group has no next one

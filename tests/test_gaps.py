@@ -136,3 +136,9 @@ def test_a_wait_inside_the_step_is_sync(tmp_path: Path) -> None:
         trace.launch(t + 200, "b", t + 210, t + 310)
     answer = result("gaps", view(trace.save(tmp_path)))
     assert (metric(answer, "sync_gap_ns"), metric(answer, "launch_gap_ns")) == (100, 0)  # 110 … 210
+
+
+def test_the_last_step_has_no_pause_to_speak_of(tmp_path: Path) -> None:
+    answer = result("gaps", view(eager(2).save(tmp_path)))
+    assert metric(answer, "between_steps_ns") == 700  # of the one step that has a next one, not the median of 700 and 0
+    assert metric(answer, "between_steps_late_ns") == 700

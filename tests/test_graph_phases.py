@@ -119,3 +119,15 @@ def test_pitfall_a4_kernels_of_replays_are_listed_by_name(tmp_path: Path) -> Non
     rows = result("kernels", seen).tables["kernels"]
     assert {r["name"]: r["calls_per_step"] for r in rows} == {f"k{k}": 25 for k in range(4)}
     assert {r["phase"] for r in rows} == {"decode"}
+
+
+def test_a_name_around_both_capture_and_replay_is_said_once(tmp_path: Path) -> None:
+    trace = TinyTrace().range("decoder", -1000, -800).range("attn", -990, -900).node(-950, CAPTURED)
+    trace.range("mlp", -890, -850).node(-880, CAPTURED | 1)
+    other = TinyTrace().range("attn", -990, -900).node(-950, CAPTURED)
+    for t in (0, 1000, 2000):
+        ops = [("attention", t + 10, t + 110, CAPTURED), ("gemm", t + 120, t + 220, CAPTURED | 1)]
+        trace.range(f"step {t}", t, t + 50).range("mlp", t, t + 40).replay(t + 1, ops)
+        other.range(f"step {t}", t, t + 50).range("attn", t, t + 40).replay(t + 1, ops[:1])
+    assert methods(trace.save(tmp_path))[0] == {"mlp/attn": 1, "mlp": 1}
+    assert methods(other.save(tmp_path))[0] == {"attn": 1}

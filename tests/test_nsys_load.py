@@ -67,8 +67,9 @@ def test_ids_are_unsigned(tmp_path: Path) -> None:
     assert (trace.ops.call >= 0).all()
 
 
-def test_correlation_ids_are_unsigned_32_bit(tmp_path: Path) -> None:
-    trace = TinyTrace().call(0, 5, correlation=-1).kernel("k", 10, 20, correlation=0xFFFFFFFF)
+@pytest.mark.parametrize(("of_call", "of_kernel"), [(-1, 0xFFFFFFFF), (0xFFFFFFFF, -1), (-5, -5)])
+def test_correlation_ids_are_unsigned_32_bit(tmp_path: Path, of_call: int, of_kernel: int) -> None:
+    trace = TinyTrace().call(0, 5, correlation=of_call).kernel("k", 10, 20, correlation=of_kernel)
     assert loaded(trace, tmp_path).ops.call.tolist() == [0]
 
 

@@ -75,6 +75,14 @@ def test_a_range_that_rarely_launches_is_no_step(tmp_path: Path) -> None:
     assert [g.pattern for g in ask(trace.save(tmp_path)).steps.groups] == ["step #"]
 
 
+def test_a_range_that_launches_only_now_and_then_is_no_step(tmp_path: Path) -> None:
+    """Ticks stand around the steps, but 5 of 8 hold none."""
+    trace = eager(3)
+    for i in range(8):
+        trace.range(f"tick {i}", 1000 * i - 5, 1000 * i + 900)
+    assert view(trace.save(tmp_path)).group.pattern == "step #"
+
+
 def test_overlapping_ranges_are_no_steps(tmp_path: Path) -> None:
     """Requests in flight at once overlap; the steps inside them do not."""
     trace = eager(4)
@@ -129,6 +137,17 @@ def test_several_graphs_make_one_step(tmp_path: Path) -> None:
     assert seen.table.kernels.tolist() == [2] * 6
 
 
+def test_a_graph_of_little_work_makes_no_steps(tmp_path: Path) -> None:
+    """Each token: two kernels of 200 ns, then a graph of 20 ns, say for sampling."""
+    trace = TinyTrace()
+    for i in range(9):
+        t = i * 2000
+        trace.launch(t, "a", t + 10, t + 210).launch(t + 20, "b", t + 210, t + 410)
+        trace.replay(t + 40, [("sample", t + 420, t + 440, 2 << 32)]).call(t + 60, t + 500, SYNC)
+    seen = view(trace.save(tmp_path))
+    assert (seen.group.source, seen.group.pattern) == ("period", "period of 3 kernels")
+
+
 def test_last_the_whole_trace(tmp_path: Path) -> None:
     trace = TinyTrace().launch(0, "a", 10, 20).launch(30, "b", 40, 60).launch(70, "c", 80, 90)
     seen = view(trace.save(tmp_path), skip_steps=1)
@@ -146,6 +165,8 @@ def test_another_threads_launch_belongs_to_the_only_open_step(tmp_path: Path) ->
 def test_warm_up_is_left_out_per_process_and_thread(tmp_path: Path) -> None:
     seen = view(eager(4, on=OTHER, trace=eager(4)).save(tmp_path), skip_steps=2)
     assert reasons(seen) == ["warm-up", "warm-up", "used", "used"] * 2
+    everything = view(tmp_path / "tiny.sqlite", skip_steps=99)
+    assert reasons(everything) == ["warm-up", "warm-up", "warm-up", "used"] * 2  # one stays in each process
 
 
 @pytest.mark.parametrize("skip", [1, 2, 3, 50])

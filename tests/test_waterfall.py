@@ -93,3 +93,16 @@ def test_numbers_of_one_step_alone(tmp_path: Path) -> None:
     rows: dict[str, I64] = column(answer, "waterfall", "component", "ns")
     assert rows["kernels"] == 60
     assert rows["dependency gaps"] == 20  # no period: the step is its span, 80
+
+
+def test_work_after_the_next_step_began_is_not_this_steps_part(tmp_path: Path) -> None:
+    trace = TinyTrace()
+    for i in range(4):
+        t = i * 1000
+        trace.range(f"step {i}", t, t + 100).launch(t, "k", t + 10, t + 60)
+        trace.launch(t + 20, "tail", t + 1100, t + 1200, stream=8)  # 90 … 190 ns into the next step
+    answer = result("waterfall", view(trace.save(tmp_path)))
+    # Step 1 runs from 1010 to 2010: `k` 50, the tail of step 0 100, and 40 + 810 idle: `k` of step 2 is called at 2000.
+    rows = {name: ns for name, ns in column(answer, "waterfall", "component", "ns").items() if ns}
+    assert rows == {"kernels": 50, "other work": 100, "dependency gaps": 40, "launch gaps": 810}
+    assert answer.checks[0].ok
