@@ -51,6 +51,9 @@ def shorten(name: str, width: int | None = None) -> str:
     return cut(_brief(name), width)
 
 
+_HEAD_PART = 5  # of a name cut towards its tail, the first fifth stays: enough to know the library
+
+
 def shorten_all(names: Sequence[str], width: int | None = None) -> list[str]:
     """Short names in the same order; different names stay different, whatever their order (`width` at least 8)."""
     found: dict[str, str] = {}
@@ -80,8 +83,15 @@ def _fitted(texts: dict[str, str], width: int | None) -> dict[str, str]:
         groups[text].append(name)
     for group in groups.values():
         if len(group) > 1 and width is not None:
-            fitted |= _cut_at_difference({name: texts[name] for name in group}, width)
+            fitted |= _told_apart({name: texts[name] for name in group}, width)
     return _numbered(fitted, width)
+
+
+def _told_apart(texts: dict[str, str], width: int) -> dict[str, str]:
+    """Texts that the middle cut makes equal: with a longer tail, else from where they begin to differ."""
+    tail = width - 2 - width // _HEAD_PART
+    longer = {name: text[: width - 1 - tail] + ELLIPSIS + text[-tail:] for name, text in texts.items()}
+    return longer if len(set(longer.values())) == len(texts) else _cut_at_difference(texts, width)
 
 
 def _cut_at_difference(texts: dict[str, str], width: int) -> dict[str, str]:
