@@ -13,8 +13,17 @@ from tracelab.reports import json_report
 from tracelab.result import Metric, Result
 
 TRACE_KEYS = {
-    "path", "format", "producer", "kernels", "kernel_sum_ns", "cuda_graphs", "recording", "workload", "gpus", "warnings",
-}  # fmt: skip
+    "path",
+    "format",
+    "producer",
+    "kernels",
+    "kernel_sum_ns",
+    "cuda_graphs",
+    "recording",
+    "workload",
+    "gpus",
+    "warnings",
+}
 GPU_KEYS = {"id", "name", "sm_count", "memory_bandwidth_bytes_per_s", "bandwidth_source"}
 STEPS_KEYS = {"source", "pattern", "found", "used", "left_out", "others", "per_step", "outside_ns", "outside_kernels"}
 STEP_KEYS = ["index", "name", "process", "device", "kernels", "launches", "span_ns", "busy_ns", "sum_ns", "period_ns"]
