@@ -9,7 +9,18 @@ from tracelab.kernel_names import escape, shorten_all
 from tracelab.reports._page_tables import Column, Line, Names, View, fitted, kept, sentence, table
 from tracelab.reports._page_values import as_number
 from tracelab.result import Metric, Result, Row
-from tracelab.units import TimeUnit, bandwidth, count, data, number, percent, round_column, round_shares, time_unit
+from tracelab.units import (
+    TimeUnit,
+    bandwidth,
+    count,
+    data,
+    number,
+    percent,
+    round_column,
+    round_shares,
+    time_unit,
+    work,
+)
 
 _KERNEL_KEYS = {"kernel", "name", "after_kernel", "before_kernel"}
 _FRACTIONS = {"waves", "sm_fill", "tail_efficiency", "occupancy"}
@@ -121,6 +132,8 @@ def _scalar(key: str, value: float, unit: str) -> str:
         return bandwidth(value)
     if unit == "bytes" or "bytes" in key:
         return data(value)
+    if unit == "FLOP":
+        return work(value)
     if key in _FRACTIONS:
         return f"{value:.2f}"
     return count(value)

@@ -18,6 +18,7 @@ from tracelab.units import (
     round_shares,
     time,
     time_unit,
+    work,
 )
 
 
@@ -92,3 +93,7 @@ def test_printed_shares_add_up_to_a_hundred(values: list[int]) -> None:
     total = sum(values)
     if total:
         assert sum(Decimal(text) for text in round_shares([v / total for v in values], total=1.0)) == 100
+
+
+def test_work_is_printed_in_decimal_units() -> None:
+    assert [work(v) for v in (15_546_187_776, 1.2e12, 900.0)] == ["15.55 GFLOP", "1.20 TFLOP", "900 FLOP"]

@@ -78,6 +78,11 @@ def data(size_bytes: float) -> str:
     return _scaled(size_bytes, "B")
 
 
+def work(flops: float) -> str:
+    """Floating-point operations in decimal units: `15.55 GFLOP`."""
+    return _scaled(flops, "FLOP")
+
+
 def bandwidth(bytes_per_s: float) -> str:
     """A bandwidth in decimal units: `4.80 TB/s`, `300 GB/s`."""
     if 1e9 <= bytes_per_s < 1e12 and float(bytes_per_s / 1e9).is_integer():
