@@ -102,3 +102,15 @@ def test_unknown_limits_are_said(tmp_path: Path) -> None:
     assert answer.skipped is not None
     assert "--gpu" in answer.skipped
     assert result("grids", view(path, Facts(gpu="H200"))).skipped is None
+
+
+def test_a_kernel_is_flagged_for_what_most_of_its_time_does(tmp_path: Path) -> None:
+    """300 ns on a full grid and 100 ns on 4 blocks: the row is not flagged, though a quarter of the time is."""
+    trace = TinyTrace()
+    for i in range(2):
+        t = i * 1000
+        trace.range(f"step {i}", t, t + 100).launch(t, "k", t + 10, t + 310)
+        trace.launch(t + 5, "k", t + 310, t + 410, shape=Shape(grid=(4, 1, 1)))
+    answer = result("grids", view(trace.save(tmp_path)))
+    assert row(answer, "grids", kernel="k")["underfills"] is False
+    assert metric(answer, "underfill_share") == pytest.approx(0.25)

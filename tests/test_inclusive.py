@@ -69,3 +69,8 @@ def test_pitfall_a3_all_kernels_of_a_replay_are_its_launchs(tmp_path: Path) -> N
     assert (loaded.ops.call == 0).all()
     assert len(loaded.ops) == 31
     assert totals(trace, tmp_path) == {"A": (1, 24, 120)}
+
+
+def test_the_edges_of_a_range_belong_to_it(tmp_path: Path) -> None:
+    trace = TinyTrace().range("A", 10, 50).launch(10, "k", 60, 70).launch(50, "k", 70, 80).launch(51, "k", 80, 90)
+    assert totals(trace, tmp_path) == {"A": (1, 2, 20), NO_RANGE: (0, 1, 10)}

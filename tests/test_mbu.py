@@ -80,3 +80,9 @@ def test_pitfall_b3_the_denominator_is_the_union(tmp_path: Path, monkeypatch: py
     assert metric(result("mbu", view(path, facts)), "mbu_busy") == pytest.approx(1.0)  # 290 bytes in 290 ns
     monkeypatch.setattr("tracelab.step_table.new_coverage", lambda _, start, end: end - start)
     assert metric(result("mbu", view(path, facts)), "mbu_busy") == pytest.approx(290 / 300)
+
+
+def test_a_phase_of_the_record_is_no_beginning_of_a_name(tmp_path: Path) -> None:
+    trace = eager().workload(bytes_per_step=10, phases={"att": {"bytes": 5}, "mlp": {"bytes": 5}})
+    answer = result("mbu", view(trace.save(tmp_path), Facts(bandwidth_bytes_per_s=GB_PER_S)))
+    assert [r["phase"] for r in answer.tables["phases"]] == ["mlp"]

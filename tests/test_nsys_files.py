@@ -199,3 +199,10 @@ def test_gpus_of_the_oldest_exports(tmp_path: Path) -> None:
               computeCapabilityMajor=7, computeCapabilityMinor=5)  # fmt: skip
     machine = view(trace.save(tmp_path)).machine
     assert (machine.sm_count, machine.bandwidth_bytes_per_s) == (72, 672e9)  # stated in kB/s
+
+
+def test_display_adapters_are_no_gpus(tmp_path: Path) -> None:
+    trace = TinyTrace(gpu=None).gpu(id=0, name="Basic Render Driver", smCount=0, cuDevice=0)
+    found = load_trace(trace.gpu(**{**H200, "id": 1}).launch(0, "k", 10, 20).save(tmp_path))
+    assert [gpu.name for gpu in found.devices] == ["NVIDIA H200"]
+    assert found.notes == ()

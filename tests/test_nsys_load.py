@@ -245,3 +245,10 @@ def test_the_step_numbers_of_a_trace_of_three_processes(tmp_path: Path) -> None:
     seen = view(trace.save(tmp_path))
     assert seen.table.kernels.tolist() == [3] * 9
     assert [seen.trace.pid(int(p)) for p in seen.table.process] == [100] * 3 + [200] * 3 + [300] * 3
+
+
+def test_calls_and_overheads_that_end_before_they_start_take_no_time(tmp_path: Path) -> None:
+    trace = TinyTrace().call(50, 40).kernel("k", 60, 70).overhead(90, 80).overhead(91, 91).overhead(92, 95)
+    found = loaded(trace, tmp_path)
+    assert (found.calls.end - found.calls.start).tolist() == [0]
+    assert found.overheads.start.tolist() == [92]

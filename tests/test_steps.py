@@ -256,3 +256,14 @@ def test_pitfall_a16_threads_and_devices_are_kept_apart(tmp_path: Path) -> None:
             trace.range("step", t, t + 100, on=on).launch(t, "k", t + 10, t + 60, on=on, device=device)
     analysis = ask(trace.save(tmp_path))
     assert [view_of(analysis, device).table.kernels.tolist() for device in (0, 1)] == [[1, 1], [1, 1]]
+
+
+def test_periods_of_unmarked_steps_never_cross_processes(tmp_path: Path) -> None:
+    trace = TinyTrace()
+    for on, start in ((Thread(100, 100), 0), (OTHER, 400)):
+        for i in range(3):
+            t = start + 1000 * i
+            trace.replay(t, [("k", t + 10, t + 110, 2 << 32)], on=on)
+    seen = view(trace.save(tmp_path))
+    assert seen.group.source == "graph-launch"
+    assert seen.step_ns.tolist() == [1000] * 4
