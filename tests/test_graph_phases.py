@@ -8,6 +8,8 @@ from asking import ask, column, metric, result, view
 from tiny_programs import eager, replays
 from tiny_trace import TinyTrace
 
+from tracelab.analysis import view_of
+
 CAPTURED, INSTANTIATED = 1 << 32, 2 << 32
 
 
@@ -131,3 +133,16 @@ def test_a_name_around_both_capture_and_replay_is_said_once(tmp_path: Path) -> N
         other.range(f"step {t}", t, t + 50).range("attn", t, t + 40).replay(t + 1, ops[:1])
     assert methods(trace.save(tmp_path))[0] == {"mlp/attn": 1, "mlp": 1}
     assert methods(other.save(tmp_path))[0] == {"attn": 1}
+
+
+def test_rules_reach_every_group_of_steps(tmp_path: Path) -> None:
+    """Each device shows the group with most time there: names speak on both."""
+    trace = TinyTrace().gpu(id=1, name="NVIDIA H200", smCount=132, cuDevice=1)
+    for t in (0, 1000, 2000):
+        trace.range(f"target {t}", t, t + 8).replay(t, [("gemm", t + 10, t + 400, INSTANTIATED)])
+        trace.range(f"draft {t}", t + 500, t + 508)
+        trace.replay(t + 500, [("gemm", t + 510, t + 600, 3 << 32)], device=1)
+    analysis = ask(trace.save(tmp_path))
+    for device in (0, 1):
+        answer = result("phases", view_of(analysis, device))
+        assert column(answer, "attribution", "method", "share") == {"rules": 1.0}

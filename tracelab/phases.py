@@ -10,7 +10,7 @@ from tracelab.graph_phases import Found, aligned_phases, node_phases
 from tracelab.nesting import Forest
 from tracelab.paths import NO_PHASE, Paths, phase_paths
 from tracelab.steps import Steps
-from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, U8, Trace
+from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, U8, Bool, Trace
 
 METHODS = ("nvtx", "graph-node", "aligned", "rules", "cross-thread", "none")
 BY_NVTX, BY_NODE, BY_ALIGNMENT, BY_RULES, ACROSS_THREADS, BY_NONE = range(len(METHODS))
@@ -106,10 +106,12 @@ def _apply(found: Found, how: int, phase: I32, method: U8, table: _Table) -> Non
 
 
 def _by_rules(trace: Trace, steps: Steps, mode: str, phase: I32, method: U8, table: _Table) -> None:
-    """Rules for graph work that nothing else explains; for all work where no step has any phase."""
-    in_steps = np.zeros(len(trace.ops), bool)
-    for group in steps.groups[:1]:
-        in_steps |= group.op_step >= 0
+    """Rules for graph work that nothing else explains; for all work of a group of steps that has no phase at all."""
+    for group in steps.groups:  # each for itself: another device may show another group
+        _rules_in(trace, group.op_step >= 0, mode, phase, method, table)
+
+
+def _rules_in(trace: Trace, in_steps: Bool, mode: str, phase: I32, method: U8, table: _Table) -> None:
     open_rows = in_steps & (phase == 0) & (trace.ops.kind != GRAPH)
     if mode == "auto" and (phase[in_steps] > 0).any():
         open_rows &= trace.ops.graph_node >= 0
