@@ -45,7 +45,7 @@ def _phases(view: View) -> list[Row]:
             "phase": view.phase_name(int(p)),
             "kernels_per_step": view.per_step(int(kernels[p])),
             "busy_ns": int(busy_ns),
-            "sum_ns": round(view.per_step(int(sums[p]))),
+            "sum_ns": max(round(view.per_step(int(sums[p]))), int(busy_ns)),  # rounding must not reverse them
             "share": float(busy[p] / total) if total else 0.0,
             **_spread(view, code == p),
             "attribution": _method(view, code == p),

@@ -74,3 +74,10 @@ def test_pitfall_a3_all_kernels_of_a_replay_are_its_launchs(tmp_path: Path) -> N
 def test_the_edges_of_a_range_belong_to_it(tmp_path: Path) -> None:
     trace = TinyTrace().range("A", 10, 50).launch(10, "k", 60, 70).launch(50, "k", 70, 80).launch(51, "k", 80, 90)
     assert totals(trace, tmp_path) == {"A": (1, 2, 20), NO_RANGE: (0, 1, 10)}
+
+
+def test_overlapping_namesakes_count_their_common_kernels_once(tmp_path: Path) -> None:
+    # Start/end ranges A [0, 20] and A [10, 30]: launches at 5, 15 and 25 lie in one, both and the other: 3, not 4.
+    trace = TinyTrace().range("A", 0, 20, kind=60).range("A", 10, 30, kind=60)
+    trace.launch(5, "k", 60, 70).launch(15, "k", 70, 80).launch(25, "k", 80, 90)
+    assert totals(trace, tmp_path) == {"A": (2, 3, 30)}

@@ -79,7 +79,7 @@ def test_boundaries_of_several_runs_begin_at_the_same_symbol() -> None:
 def test_a_repeated_block_has_a_period_that_divides_it(block: list[int], repeats: int, prologue: int) -> None:
     sequence = np.array([100 + i for i in range(prologue)] + block * repeats, np.int64)
     loop = find_loop(sequence, NO_MARKS)
-    if len(block) * repeats >= prologue:
+    if len(block) * repeats >= max(prologue, 12):  # a loop of fewer symbols is no evidence
         assert loop is not None
         assert (sequence[loop.starts[0] : loop.stops[0] - loop.length] == sequence[loop.starts[0] + loop.length : loop.stops[0]]).all()  # noqa: E501  # fmt: skip
         assert loop.covered >= len(sequence) / 2
@@ -97,3 +97,9 @@ def test_a_sequence_is_no_bytes_that_only_look_alike() -> None:
     # 256 is the byte pattern 00 01 00 …: it stands inside (0, 65536 …) at an offset that is no whole number.
     assert find_sequence(np.array([1 << 8, 1], np.int64), np.array([1 << 56], np.int64)) == -1
     assert find_sequence(np.array([1 << 16, 1 << 8], np.int64), np.array([1 << 8], np.int64)) == 1
+
+
+def test_a_few_equal_symbols_are_no_loop() -> None:
+    assert find_loop(np.zeros(11, np.int64), NO_MARKS) is None
+    loop = find_loop(np.zeros(12, np.int64), NO_MARKS)
+    assert loop is not None and (loop.length, loop.covered) == (1, 12)

@@ -117,7 +117,8 @@ def _devices(analysis: Analysis) -> list[int]:
 
 def _main_device(analysis: Analysis, views: Sequence[View]) -> int:
     durations = analysis.trace.ops.duration_ns
-    return int(np.argmax([int(durations[view.device_ops].sum()) for view in views]))
+    work = [(view.steps_used > 0, int(durations[view.device_ops].sum())) for view in views]
+    return work.index(max(work))
 
 
 def _check_window(trace: Trace, selection: Selection) -> None:

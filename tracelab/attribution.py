@@ -74,8 +74,14 @@ def forest_of_domains(trace: Trace, domains: Bool) -> Forest:
     return build_forest(trace.ranges, domain_mask(trace, domains))
 
 
-def work_in_ranges(trace: Trace, ranges: I64, calls: I64, weight: I64, *, any_thread: bool = False) -> I64:
-    """Sum of `weight` over the calls that start inside each range: on its own thread, or on any of its process."""
+def work_in_ranges(
+    trace: Trace, ranges: I64, calls: I64, weight: I64, *, any_thread: bool = False, from_ns: I64 | None = None
+) -> I64:
+    """Sum of `weight` over the calls that start inside each range: on its own thread, or on any of its process.
+
+    `from_ns` counts each range from a later time than its start.
+    """
+    begin = trace.ranges.start[ranges] if from_ns is None else from_ns
     total = np.zeros(len(ranges), np.int64)
     thread = trace.ranges.thread[ranges]
     owner = trace.thread_process[thread] if any_thread else thread
@@ -85,7 +91,7 @@ def work_in_ranges(trace: Trace, ranges: I64, calls: I64, weight: I64, *, any_th
         times = trace.calls.start[calls[here]]
         running = np.concatenate(([0], np.cumsum(weight[here])))
         rows = np.flatnonzero(owner == code)
-        first = np.searchsorted(times, trace.ranges.start[ranges[rows]], side="left")
+        first = np.searchsorted(times, begin[rows], side="left")
         last = np.searchsorted(times, trace.ranges.end[ranges[rows]], side="right")
-        total[rows] = running[last] - running[first]
+        total[rows] = running[np.maximum(last, first)] - running[first]
     return total

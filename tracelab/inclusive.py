@@ -17,42 +17,41 @@ def range_totals(trace: Trace) -> list[Row]:
     Names of other than the default domain carry it in front, as `domain:name`. Kernels launched on a thread without
     any range are the row `(no range)`.
     """
-    rows, owner = _merged_rows(trace)
+    merged = _merged_rows(trace)
     kernels = np.flatnonzero((trace.ops.kind == KERNEL) & (trace.ops.call >= 0))
     call = trace.ops.call[kernels]
     count = np.bincount(call, minlength=len(trace.calls)).astype(np.int64)
     time_ns = np.zeros(len(trace.calls), np.int64)
     np.add.at(time_ns, call, trace.ops.duration_ns[kernels])
     calls = np.flatnonzero(count)
-    table = _by_name(trace, rows, owner, calls, count[calls], time_ns[calls])
+    table = _by_name(trace, merged, calls, count[calls], time_ns[calls])
     return [*table, *_without_range(trace, calls, count, time_ns)]
 
 
-def _merged_rows(trace: Trace) -> tuple[I64, I64]:
-    """Range rows that lie in no other range of the same name, thread and domain, and the (domain, name) group of each.
-
-    A range that only overlaps its namesake is kept whole; ranges of one name do not do that in practice.
-    """
+def _merged_rows(trace: Trace) -> tuple[I64, I64, I64]:
+    """Range rows that lie in no other range of the same name, thread and domain, the (domain, name) group of each, and
+    the time from which each counts: where it overlaps its namesake, from that one's end on."""
     ranges = trace.ranges
     group, _ = group_ids([ranges.domain, ranges.name])
     key, _ = group_ids([ranges.thread, group])
     order = np.lexsort((np.arange(len(ranges)), key))
     if len(order) == 0:
-        return order, group
+        return order, group, order
     left, right = shift_apart(key[order], ranges.start[order], ranges.end[order])
     reach = np.concatenate(([left[0] - 1], np.maximum.accumulate(right)[:-1]))
-    outer = right > reach
     starts = group_starts(key[order])
-    outer[starts] = True
+    outer, late = right > reach, np.maximum(reach + 1 - left, 0)
+    outer[starts], late[starts] = True, 0
     rows = order[outer]
-    return rows, group[rows]
+    return rows, group[rows], ranges.start[rows] + late[outer]
 
 
-def _by_name(trace: Trace, rows: I64, owner: I64, calls: I64, count: I64, time_ns: I64) -> list[Row]:
+def _by_name(trace: Trace, merged: tuple[I64, I64, I64], calls: I64, count: I64, time_ns: I64) -> list[Row]:
+    rows, owner, from_ns = merged
     if len(rows) == 0:
         return []
-    kernels = work_in_ranges(trace, rows, calls, count)
-    sums = work_in_ranges(trace, rows, calls, time_ns)
+    kernels = work_in_ranges(trace, rows, calls, count, from_ns=from_ns)
+    sums = work_in_ranges(trace, rows, calls, time_ns, from_ns=from_ns)
     total_kernels, total_ns = np.zeros(owner.max() + 1, np.int64), np.zeros(owner.max() + 1, np.int64)
     np.add.at(total_kernels, owner, kernels)
     np.add.at(total_ns, owner, sums)

@@ -10,6 +10,7 @@ from tracelab.trace import I64
 _REPEATS = 3  # exact repetitions that make a loop
 _RAREST = 64  # symbols whose distances propose periods; the rarest occur once per step
 _NEIGHBOURS = 4  # … up to this many times per step
+_EVIDENCE = 12  # symbols that a loop must cover: three equal kernels alone are no loop
 _ENOUGH = 0.5  # share of the sequence that the loop must cover
 
 
@@ -36,7 +37,7 @@ def find_loop(symbols: I64, marks: I64) -> Loop | None:
     equals.
     """
     loops = [loop for loop in (_runs(symbols, p) for p in _candidates(symbols)) if loop is not None]
-    loops = [loop for loop in loops if loop.covered >= _ENOUGH * len(symbols)]
+    loops = [loop for loop in loops if loop.covered >= max(_ENOUGH * len(symbols), _EVIDENCE)]
     if not loops:
         return None
     marked = [loop for loop in loops if _marks_per_period(loop, marks) >= 1 - 1 / _REPEATS]

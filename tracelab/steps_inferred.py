@@ -118,7 +118,7 @@ def _by_period(trace: Trace, sequence: _Sequence, process: int, inside: int) -> 
         return None
     starts = boundaries(symbols, loop, _pauses(trace, kernels, key))
     ends = np.append(key, _limit(trace, inside))[starts + loop.length]
-    label = f"period of {loop.length} kernels"
+    label = "period of 1 kernel" if loop.length == 1 else f"period of {loop.length} kernels"
     return _windows("period", label, process, sequence, key[starts], ends, inside)
 
 
