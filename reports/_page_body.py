@@ -7,9 +7,19 @@ from rich.text import Text
 from tracelab.kernel_names import escape
 from tracelab.report import DeviceReport, GpuFacts, StepsFacts
 from tracelab.reports._page_tables import Column, Line, View, fitted, in_a_row, sentence, table
-from tracelab.reports._page_values import NO_PHASE, as_number, number_of, representative, rows_of, total, word_of
+from tracelab.reports._page_values import (
+    NO_PHASE,
+    as_number,
+    is_whole_trace,
+    mbu_text,
+    number_of,
+    representative,
+    rows_of,
+    total,
+    word_of,
+)
 from tracelab.result import Row
-from tracelab.units import bandwidth, count, data, number, percent, round_column, round_shares, time, time_unit
+from tracelab.units import bandwidth, count, data, number, round_column, round_shares, time, time_unit
 
 _BAR_OF_WHOLE = 32  # columns of a bar that is the whole step
 _METHODS = {
@@ -37,7 +47,10 @@ def waterfall(device: DeviceReport, view: View) -> list[Line]:
     title = f"where it goes in {escape(step.name)}" if step else "where it goes"
     columns = [
         Column(unit.symbol, [*round_column(times, unit, whole), number(whole, unit)]),
-        Column("of step", [f"{s} %" for s in [*round_shares(shares, 1.0 if whole else 0.0), "100.0"]]),
+        Column(
+            "share" if is_whole_trace(device.steps) else "of step",
+            [f"{s} %" for s in [*round_shares(shares, 1.0 if whole else 0.0), "100.0"]],
+        ),
         Column("", [*map(_bar, shares), ""], right=False, drop=1, styles=[*_bar_styles(names), ""]),
     ]
     return table(title, fitted([*names, ""]), columns, view)
@@ -59,7 +72,8 @@ def floor_line(device: DeviceReport, gpus: Sequence[GpuFacts], view: View) -> li
     else:
         what = f"{f'{data(moved)} ' if moved is not None else ''}{_at_bandwidth(device, gpus)}"
     mbu, busy = number_of(device, "mbu", "mbu"), number_of(device, "mbu", "mbu_busy")
-    said = [f"{percent(v)} {of}" for v, of in ((mbu, "of the step"), (busy, "while busy")) if v is not None]
+    whole = "in all" if is_whole_trace(device.steps) else "of the step"
+    said = [f"{mbu_text(v)} {of}" for v, of in ((mbu, whole), (busy, "while busy")) if v is not None]
     style = "bold red" if any(v is not None and v > 1 for v in (mbu, busy)) else ""
     parts = [Text(f"floor {time(floor_ns)} ({what.strip()})"), Text(f"MBU {', '.join(said)}" if said else "", style)]
     return in_a_row(parts, view)
@@ -75,7 +89,8 @@ def phases_table(device: DeviceReport, view: View) -> list[Line]:
     """Phases with absolute times beside shares, marked where NVTX is not what attributed them."""
     rows = rows_of(device, "phases")
     if not [row for row in rows if row.get("phase") != NO_PHASE]:
-        return [Text("phases: none found in these steps", "dim")] if rows else []
+        where = "" if is_whole_trace(device.steps) else " in these steps"
+        return [Text(f"phases: none found{where}", "dim")] if rows else []
     ordered = sorted(rows, key=lambda row: -(as_number(row.get("busy_ns")) or 0.0))
     shown = view.shown(len(ordered))
     lines = [*ordered[:shown], *_rest_row(ordered[shown:])]
@@ -100,7 +115,7 @@ def _phase_columns(lines: Sequence[Row], device: DeviceReport) -> list[Column]:
         Column("of GPU time", [f"{s} %" for s in round_shares(shares)]),
     ]
     if any(m is not None for m in near):
-        columns.append(Column("MBU", ["" if m is None else percent(m) for m in near], drop=1))
+        columns.append(Column("MBU", ["" if m is None else mbu_text(m) for m in near], drop=1))
     return columns
 
 

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from tracelab.kernel_names import escape, shorten_all
 from tracelab.reports._page_tables import Column, Line, Names, View, fitted, kept, sentence, table
-from tracelab.reports._page_values import as_number
+from tracelab.reports._page_values import as_number, mbu_text
 from tracelab.result import Metric, Result, Row
 from tracelab.units import (
     TimeUnit,
@@ -31,11 +31,11 @@ _KERNEL_WIDTH, _KERNEL_WIDTH_NARROW = 28, 18
 _SCREEN = 100  # below this many columns the narrower cut is taken
 
 
-def result_lines(name: str, result: Result, view: View) -> list[Line]:
-    """Title, metrics, each table, checks and findings of one analyzer."""
+def result_lines(name: str, result: Result, view: View, *, one_of_several: bool) -> list[Line]:
+    """Title, metrics, each table, checks and findings of one analyzer, on one of several devices or the only one."""
     if result.skipped:
         return sentence(f"{name}: {result.skipped}", view, indent="  ", first="")
-    alone = not result.metrics and list(result.tables) == [name]  # its table's heading says it all
+    alone = not result.metrics and len(result.tables) == 1 and not one_of_several  # its table's heading says it all
     blocks = [[] if alone else [Text(name, "bold")], _metrics(result, view)]
     blocks += [_titled(title, rows, view) for title, rows in result.tables.items()]
     blocks += [_checks(result), _findings(result, view)]
@@ -126,7 +126,9 @@ def _cell(key: str, value: Any, unit: TimeUnit) -> str:
 
 
 def _scalar(key: str, value: float, unit: str) -> str:
-    if key.endswith("share") or key.startswith("mbu") or unit == "share":
+    if key.startswith("mbu"):
+        return mbu_text(value)
+    if key.endswith("share") or unit == "share":
         return percent(value)
     if key.endswith("bytes_per_s"):
         return bandwidth(value)

@@ -2,6 +2,7 @@
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -9,7 +10,17 @@ from rich.text import Text
 from tracelab.kernel_names import escape
 from tracelab.report import DeviceReport, GpuFacts, LeftOut, Report, StepRow, StepsFacts
 from tracelab.reports._page_tables import Column, Line, View, fitted, in_a_row, sentence, table, two_sides
-from tracelab.reports._page_values import all_devices, as_number, number_of, ranges, step_time, step_times, word_of
+from tracelab.reports._page_values import (
+    all_devices,
+    as_number,
+    counted,
+    is_whole_trace,
+    number_of,
+    ranges,
+    step_time,
+    step_times,
+    word_of,
+)
 from tracelab.units import bandwidth, count, number, time, time_unit
 
 # A left-out step's own time is worth a word when it is this far from the median of the used ones.
@@ -21,6 +32,7 @@ _SOURCES = {
     "graph-launch": "by graph launch",
     "period": "by the repeating sequence of kernels",
 }
+_SLOWED_BY_NSYS = ("host", "mixed")
 _GRAPHS = {"node": "graphs by node", "graph": "graphs as a whole"}
 _BOUNDS = {
     "host": ("host-bound", "bold yellow"),
@@ -102,7 +114,7 @@ def _gpu_parts(gpu: GpuFacts) -> list[str]:
 def _found(steps: StepsFacts) -> str:
     if steps.source == "none":
         return "no steps found"
-    if steps.source == "whole-trace":
+    if is_whole_trace(steps):
         return "no steps found: the whole trace counts as one"
     how = _SOURCES.get(steps.source, "")
     name = f"{steps.pattern} ({how})" if how and steps.pattern else steps.pattern or f"steps {how}".strip()
@@ -118,14 +130,28 @@ def _left_out(steps: StepsFacts) -> list[str]:
 
 def _left_out_for(reason: str, out: Sequence[LeftOut], steps: StepsFacts) -> str:
     which = f"step{'s' if len(out) > 1 else ''} {ranges((step.index for step in out), _LEFT_OUT_NAMED)}"
-    said = f"{which} left out: {reason}"
-    if len(out) > 1 or not steps.per_step:
-        return said
-    median = statistics.median(step.span_ns for step in steps.per_step)
-    if not median or median / _NOTABLE <= out[0].span_ns <= median * _NOTABLE:
-        return said
-    unit = time_unit([out[0].span_ns, median])
-    return f"{said} (window {number(out[0].span_ns, unit)} {unit.symbol}, median {number(median, unit)})"
+    details = [_other_kernels(out, steps)] if reason == "deviates" else []
+    details += [_other_time(out[0], steps)] if len(out) == 1 else []
+    said = "; ".join(filter(None, details))
+    return f"{which} left out: {reason}" + (f" ({said})" if said else "")
+
+
+def _other_kernels(out: Sequence[LeftOut], steps: StepsFacts) -> str:
+    """What makes these steps deviate: how many kernels they have, else which."""
+    counts = {step.kernels for step in out}
+    most = Counter(step.kernels for step in steps.per_step).most_common(1)
+    if len(counts) > 1 or not most or counts == {most[0][0]}:
+        return "other kernels"
+    return f"{counted(counts.pop(), 'kernel')}, most have {most[0][0]}"
+
+
+def _other_time(step: LeftOut, steps: StepsFacts) -> str:
+    """The step's own time, where it is far from the usual one."""
+    median = statistics.median(s.span_ns for s in steps.per_step) if steps.per_step else 0
+    if not median or median / _NOTABLE <= step.span_ns <= median * _NOTABLE:
+        return ""
+    unit = time_unit([step.span_ns, median])
+    return f"window {number(step.span_ns, unit)} {unit.symbol}, median {number(median, unit)}"
 
 
 def _slow(device: DeviceReport) -> list[str]:
@@ -149,7 +175,7 @@ def _step_text(device: DeviceReport, step_ns: float) -> str:
     times = step_times(device)
     unit = time_unit([step_ns])  # by the median: one request's pause among the steps must not blur it
     said = f"{number(step_ns, unit)} {unit.symbol}"
-    if device.steps.source == "whole-trace":
+    if is_whole_trace(device.steps):
         return f"{said} in all"
     spread = f" (median; {number(min(times), unit)}–{number(max(times), unit)})" if len(times) > 1 else ""
     return f"{said} a step{spread}"
@@ -158,23 +184,22 @@ def _step_text(device: DeviceReport, step_ns: float) -> str:
 def _counts(device: DeviceReport) -> str:
     kernels = number_of(device, "kernels", "kernels_per_step")
     launches = number_of(device, "kernels", "launches_per_step")
-    parts = [_counted(value, what) for value, what in ((kernels, "kernel"), (launches, "launch")) if value is not None]
+    parts = [counted(value, what) for value, what in ((kernels, "kernel"), (launches, "launch")) if value is not None]
     return " · ".join(parts)
 
 
-def _counted(value: float, what: str) -> str:
-    plural = "" if value == 1 else "es" if what.endswith("ch") else "s"
-    return f"{count(value)} {what}{plural}"
-
-
 def _rate(report: Report, step_ns: float) -> str:
-    """Tokens per second where the workload says how many a step makes, else steps per second."""
-    if step_ns <= 0 or report.main.steps.source == "whole-trace":
+    """Tokens per second where the workload says how many a step makes, else steps per second.
+
+    nsys slows every launch, so a step that waits for its launches is faster without it.
+    """
+    if step_ns <= 0 or is_whole_trace(report.main.steps):
         return ""
     workload = report.trace.workload or {}
     tokens = as_number(workload.get("tokens_per_step")) or as_number(workload.get("batch"))
     rate = (tokens or 1.0) * 1e9 / step_ns
-    return f"{rate:.{0 if rate >= 1000 else 1}f} {'tokens/s' if tokens else 'steps/s'}"
+    slowed = " under nsys" if word_of(report.main, "gaps", "bound") in _SLOWED_BY_NSYS else ""
+    return f"{rate:.{0 if rate >= 1000 else 1}f} {'tokens/s' if tokens else 'steps/s'}{slowed}"
 
 
 def _or_nan(value: float | None) -> float:

@@ -53,7 +53,7 @@ def _columns(lines: Sequence[_Merged], phases: int, view: View) -> list[Column]:
     columns = [
         Column("calls", [count(line.calls) for line in lines]),
         Column(unit.symbol, round_column(times, unit)),
-        Column("share", [f"{s} %" for s in round_shares([line.share for line in lines])]),
+        Column("share", [f"{s} %" for s in round_shares([line.share for line in lines])], drop=4),
     ]
     if {phase for line in lines for phase in line.phases} - {NO_PHASE}:
         labels = [cut(_phase_label(line.phases, phases), wide) for line in lines]
@@ -65,10 +65,10 @@ def _grid_columns(lines: Sequence[_Merged]) -> list[Column]:
     grids = [line.grid for line in lines]
     lacking = ["bold yellow" if grid.get("underfills") else "" for grid in grids]
     return [
-        Column("grid × block", [_grid_text(grid) for grid in grids], drop=1),
-        Column("blocks/SM", [_cell(grid, "blocks_per_sm") for grid in grids], drop=5),
-        Column("waves", [_cell(grid, "waves", 2) for grid in grids], drop=4),
-        Column("idle SMs", [_cell(grid, "idle_sms") for grid in grids], drop=3, styles=lacking),
+        Column("grid × block", [_grid_text(grid) for grid in grids], drop=3),
+        Column("blocks/SM", [_cell(grid, "blocks_per_sm") for grid in grids], drop=6),
+        Column("waves", [_cell(grid, "waves", 2) for grid in grids], drop=5),
+        Column("idle SMs", [_cell(grid, "idle_sms") for grid in grids], drop=1, styles=lacking),
     ]
 
 

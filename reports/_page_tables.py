@@ -15,7 +15,9 @@ from tracelab.kernel_names import cut, escape
 Line = Text
 Names = Callable[[int], Sequence[str]]
 
-ROWS_SHOWN = 8
+_ROWS_SHOWN = 8
+_FINDINGS_SHOWN, _FINDINGS_SHOWN_NARROW = 4, 3
+_NARROW = 100  # below this many columns a finding takes three lines or more
 _UNLIMITED = 100_000  # wider than any row: nothing is cut or wrapped
 _GAP = "  "
 _NO_BREAK = "\x00"  # cannot stand in an escaped text
@@ -26,16 +28,25 @@ _NAME_AT_LEAST = 22  # below this a kernel name says too little, so columns go i
 
 @dataclass(frozen=True)
 class View:
-    """How the page is to look. `width` in columns; `rows`: the most that a table of the page shows."""
+    """How the page is to look. `width` in columns; `rows`, `findings`: the most that the page shows of them."""
 
     width: int
     full_names: bool
-    rows: int = ROWS_SHOWN
+    rows: int
+    findings: int
 
     @classmethod
     def of(cls, width: int | None, full_names: bool) -> "View":
-        """`width` None: unlimited, as for a pipe."""
-        return cls(width or _UNLIMITED, full_names)
+        """`width` None: unlimited, as for a pipe, and nothing is left away."""
+        if width is None:
+            return cls(_UNLIMITED, full_names, rows=_UNLIMITED, findings=_UNLIMITED)
+        findings = _FINDINGS_SHOWN_NARROW if width < _NARROW else _FINDINGS_SHOWN
+        return cls(width, full_names, rows=_ROWS_SHOWN, findings=findings)
+
+    @property
+    def uncut(self) -> bool:
+        """True for a pipe."""
+        return self.rows == _UNLIMITED
 
     def shown(self, rows: int) -> int:
         """How many of so many rows are shown; a rest of one row is no shorter than the line that names it."""
@@ -44,7 +55,7 @@ class View:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of finished texts. Where space is short the column with the highest `drop` goes first; 0 stays."""
+    """A column of finished texts. Where space is short those with a low `drop` come first; 0 always stays."""
 
     title: str
     cells: Sequence[str]
@@ -73,14 +84,14 @@ def table(title: str, names: Names, columns: Sequence[Column], view: View, *, na
 
 def kept(columns: Sequence[Column], view: View, names: Names) -> list[Column]:
     """The columns that fit beside the first one, which needs its own width but gives way down to a limit."""
-    needed = min(_NAME_AT_LEAST, max(map(cell_len, names(_UNLIMITED)), default=0))
-    left = list(columns)
-    while sum(c.width + len(_GAP) for c in left) > view.width - needed:
-        droppable = [c for c in left if c.drop]
-        if not droppable:
-            break
-        left.remove(max(droppable, key=lambda c: c.drop))
-    return left
+    room = view.width - min(_NAME_AT_LEAST, max(map(cell_len, names(_UNLIMITED)), default=0))
+    chosen: set[int] = set()
+    for i, column in sorted(enumerate(columns), key=lambda entry: entry[1].drop):
+        space = column.width + len(_GAP)
+        if not column.drop or space <= room:
+            chosen.add(i)
+            room -= space
+    return [column for i, column in enumerate(columns) if i in chosen]
 
 
 def fitted(texts: Sequence[str]) -> Names:

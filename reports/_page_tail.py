@@ -6,13 +6,13 @@ from rich.text import Text
 
 from tracelab.report import CaptureFacts, DeviceReport, Report
 from tracelab.reports._page_body import floor_unknown
-from tracelab.reports._page_tables import ROWS_SHOWN, Line, View, sentence
-from tracelab.reports._page_values import NO_PHASE, as_number, number_of, rows_of, step_list
+from tracelab.reports._page_tables import Line, View, sentence
+from tracelab.reports._page_values import NO_PHASE, as_number, counted, is_whole_trace, number_of, rows_of, step_list
 from tracelab.result import Row
-from tracelab.units import count, time
+from tracelab.units import time
 
-_FINDINGS_SHOWN = 4
 _FAILURES_SHOWN = 5
+_OVERLAP = "Savings are upper bounds and overlap; they do not add up."
 
 
 def findings(device: DeviceReport, view: View) -> list[Line]:
@@ -20,15 +20,18 @@ def findings(device: DeviceReport, view: View) -> list[Line]:
     found = device.findings
     if not found:
         return []
-    most = _FINDINGS_SHOWN if view.rows == ROWS_SHOWN else _FINDINGS_SHOWN - 1
+    shown = found[: view.findings]
     lines = [Text("findings", "bold")]
-    for i, finding in enumerate(found[:most], 1):
-        saving = f"Saves at most {time(finding.saving_ns)} a step." if finding.saving_ns else ""
+    a_step = "" if is_whole_trace(device.steps) else " a step"
+    for i, finding in enumerate(shown, 1):
+        saving = f"Saves at most {time(finding.saving_ns)}{a_step}." if finding.saving_ns else ""
         evidence = " ".join(filter(None, (_ended(finding.evidence), saving)))
         lines += sentence(finding.title, view, indent="   ", first=f"{i}  ")
         lines += sentence(evidence, view, indent="   ", style="dim")
-    hidden = len(found) - most
-    return [*lines, Text(f"   … {hidden} more with --format json", "dim")] if hidden > 0 else lines
+    if hidden := len(found) - len(shown):
+        lines.append(Text(f"   … {hidden} more with --format json", "dim"))
+    several = sum(bool(finding.saving_ns) for finding in shown) > 1
+    return [*lines, *(sentence(_OVERLAP, view, indent="   ", style="dim") if several else [])]
 
 
 def failures(device: DeviceReport, view: View) -> list[Line]:
@@ -37,11 +40,11 @@ def failures(device: DeviceReport, view: View) -> list[Line]:
     if failed is None:
         return []
     without = number_of(device, "launches", "launches_without_work") or 0.0
-    idle = f" {count(without)} launches left no GPU work." if without else ""
+    idle = f" {counted(without, 'launch')} left no GPU work." if without else ""
     rows = rows_of(device, "launches", "failed")
     if not failed and not rows:
         return sentence(f"0 failed launches.{idle}", view)
-    said = f"{count(failed)} failed launch{'' if failed == 1 else 'es'}.{idle}"
+    said = f"{counted(failed, 'failed launch')}.{idle}"
     return [*sentence(said, view, style="bold red"), *_failed_groups(rows, view)]
 
 
@@ -51,7 +54,7 @@ def notes(report: Report, view: View) -> list[Line]:
     lines = [line for text in _skipped(device) for line in sentence(text, view, indent="  ", first="", style="dim")]
     steps = device.steps
     if steps.outside_kernels or steps.outside_ns:
-        kernels = f"{steps.outside_kernels or 'no'} kernel{'' if steps.outside_kernels == 1 else 's'}"
+        kernels = counted(steps.outside_kernels, "kernel") if steps.outside_kernels else "no kernels"
         said = f"outside the steps: {time(steps.outside_ns)} of GPU time, {kernels}"
         lines += sentence(said, view, indent="  ", first="")
     for warning in report.trace.warnings:
@@ -72,14 +75,16 @@ def _failed_groups(rows: Sequence[Row], view: View) -> list[Line]:
         key = tuple(str(row.get(name, "")) for name in ("phase", "api", "code", "error", "severity"))
         groups.setdefault(key, []).append(row)
     lines: list[Line] = []
-    for (phase, api, code, error, severity), found in list(groups.items())[:_FAILURES_SHOWN]:
+    most = len(groups) if view.uncut else _FAILURES_SHOWN
+    for (phase, api, code, error, severity), found in list(groups.items())[:most]:
         times = sum(int(as_number(row.get("count")) or 1) for row in found)
         where = step_list(row.get("step") for row in found)
         fatal = "; what the trace holds after it is unreliable" if severity == "fatal" else ""
         place = f"{where}, phase {phase}" if phase and phase != NO_PHASE else where
         lines += sentence(f"{place}: {api} returned {code} {error}, ×{times}{fatal}", view, indent="  ", style="red")
-    hidden = len(groups) - _FAILURES_SHOWN
-    return [*lines, Text(f"  … {hidden} more kinds with --format json", "red")] if hidden > 0 else lines
+    hidden = len(groups) - most
+    kinds = counted(hidden, "more kind")
+    return [*lines, Text(f"  … {kinds} with --format json", "red")] if hidden > 0 else lines
 
 
 def _ended(text: str) -> str:

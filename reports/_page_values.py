@@ -7,8 +7,10 @@ from typing import Any
 
 from tracelab.report import DeviceReport, Report, StepRow, StepsFacts
 from tracelab.result import Metric, Result, Row
+from tracelab.units import count, percent
 
 NO_PHASE = "(no phase)"
+_LEAST_PRINTED = 0.0005  # a smaller share would print as 0.0 %
 
 
 def all_devices(report: Report) -> list[DeviceReport]:
@@ -45,6 +47,22 @@ def as_number(value: Any) -> float | None:
         return None if value is None or isinstance(value, str | bool) else float(value)
     except (TypeError, ValueError):
         return None
+
+
+def mbu_text(mbu: float) -> str:
+    """An MBU as a percentage; one that is there but tiny does not look like none."""
+    return "<0.1 %" if 0 < mbu < _LEAST_PRINTED else percent(mbu)
+
+
+def counted(value: float, what: str) -> str:
+    """A count with its noun: `1 kernel`, `9 launches`."""
+    plural = "" if value == 1 else "es" if what.endswith("ch") else "s"
+    return f"{count(value)} {what}{plural}"
+
+
+def is_whole_trace(steps: StepsFacts) -> bool:
+    """True where the trace counts as one step, so that nothing is said of `a step`."""
+    return steps.source == "whole-trace"
 
 
 def total(rows: Iterable[Row], key: str) -> float:

@@ -1,6 +1,6 @@
 """One page for the terminal: where the step went, how long, why, and what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.text import Text
@@ -14,18 +14,27 @@ from tracelab.reports._page_tables import Line, View, sentence, text_of
 from tracelab.reports._page_tail import failures, findings, notes, recording
 from tracelab.reports._page_values import all_devices
 
-_SCREEN_LINES = 45  # the page is to fit one screen; tables give up rows for that
-_FEWEST_ROWS = 4
+_SCREEN_LINES = 45  # the page is to fit one screen; tables give up rows for that, then findings give way
+_FEWEST_ROWS = 5
+_FINDINGS = (3, 2)  # shown once the tables give up rows, and once they have no more to give
 
 
 def render(report: Report, *, full_names: bool, width: int | None, color: bool) -> str:
     """The page. `width` in columns, None for a pipe: nothing is then cut or wrapped."""
-    view = View.of(width, full_names)
-    lines = _page(report, view)
-    while width is not None and len(lines) > _SCREEN_LINES and view.rows > _FEWEST_ROWS:
-        view = replace(view, rows=view.rows - 1)
+    lines: list[Line] = []
+    for view in _views(View.of(width, full_names)):
         lines = _page(report, view)
+        if view.uncut or len(lines) <= _SCREEN_LINES:
+            break
     return text_of(lines, color=color)
+
+
+def _views(first: View) -> Iterator[View]:
+    """Ever shorter ways to show the page."""
+    yield first
+    for rows in range(first.rows - 1, _FEWEST_ROWS - 1, -1):
+        yield replace(first, rows=rows, findings=_FINDINGS[0])
+    yield replace(first, rows=_FEWEST_ROWS, findings=_FINDINGS[1])
 
 
 def _page(report: Report, view: View) -> list[Line]:
@@ -51,8 +60,10 @@ def render_result(report: Report, analyzer: str, *, full_names: bool, width: int
     for device in all_devices(report):
         result = device.results.get(analyzer)
         title = f"{analyzer}, device {device.device}" if report.devices else analyzer
-        missing = sentence(f"{title}: this report has no such result.", view)
-        blocks.append(result_lines(title, result, view) if result is not None else missing)
+        if result is None:
+            blocks.append(sentence(f"{title}: this report has no such result.", view))
+        else:
+            blocks.append(result_lines(title, result, view, one_of_several=bool(report.devices)))
     return text_of(_joined([*blocks, notice]), color=color)
 
 

@@ -55,7 +55,7 @@ def _no_steps() -> StepsFacts:
 
 def _odd_steps() -> StepsFacts:
     row = StepRow(0, "whole trace", 1, 0, 41_960, 40, 200_000_000, 120_000_000, 123_000_000, None)
-    left_out = [LeftOut(i, f"s {i}", "deviates", 300_000_000) for i in (1, 2, 3, 7)]
+    left_out = [LeftOut(i, f"s {i}", "deviates", 300_000_000, kernels=9) for i in (1, 2, 3, 7)]
     left_out.append(LeftOut(9, "s 9", "truncated", 100_000_000))
     return StepsFacts("whole-trace", "", 6, 1, left_out, [], [row], outside_ns=3_456_000, outside_kernels=77)
 
