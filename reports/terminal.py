@@ -14,7 +14,7 @@ from tracelab.reports._page_tables import Line, View, sentence, text_of
 from tracelab.reports._page_tail import failures, findings, notes, recording
 from tracelab.reports._page_values import all_devices
 
-_SCREEN_LINES = 45  # the page is to fit one screen; tables give up rows for that, then findings give way
+_SCREEN_LINES = 46  # the page is to fit one screen; tables give up rows for that, then findings give way
 _FEWEST_ROWS = 5
 _FINDINGS = (3, 2)  # shown once the tables give up rows, and once they have no more to give
 
