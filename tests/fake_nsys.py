@@ -95,7 +95,7 @@ def export(arguments):
     say("Exporting 10 events: [==100%]")
     if "too_old" in faults:
         target.write_text("half")
-        say("Importation failed: ProtobufParseException")
+        say(settings["too_new"])
         sys.exit(1)
     if "export_fails" in faults:
         target.write_text("half")
@@ -142,11 +142,15 @@ def make_nsys(
     importer: str | None = "host-linux-x64",
     export: Path | None = None,
     flags: tuple[str, ...] = FLAGS,
+    too_new: str = "Exportation error: Version not supported: 36398880",
 ) -> Path:
-    """Install a fake nsys under `root`; `importer` names the folder of its importer, None = shipped without one."""
+    """Install a fake nsys under `root`; `importer` names the folder of its importer, None = shipped without one.
+
+    `too_new` is what it says, with the fault "too_old", of a report that a newer one wrote.
+    """
     folder = root / "target-linux-x64"
     folder.mkdir(parents=True)
-    settings = {"version": version, "faults": faults, "export": str(export), "flags": flags}
+    settings = {"version": version, "faults": faults, "export": str(export), "flags": flags, "too_new": too_new}
     (folder / "settings.json").write_text(json.dumps(settings))
     if importer is not None:
         (root / importer).mkdir()

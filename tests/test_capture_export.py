@@ -56,9 +56,13 @@ def test_no_nsys(report: Path) -> None:
     assert caught.value.exit_code == 1
 
 
-def test_nsys_older_than_the_writer(report: Path, tmp_path: Path) -> None:
-    nsys = make_nsys(tmp_path / "n", version="2022.4.2", faults=("too_old",))
-    with pytest.raises(InputError, match=r"written by a newer nsys than the one found here \(2022\.4\.2 at"):
+@pytest.mark.parametrize(
+    "said", ["Exportation error: Version not supported: 36398880", "Importation failed: ProtobufParseException"]
+)
+def test_nsys_older_than_the_writer(report: Path, tmp_path: Path, said: str) -> None:
+    nsys = make_nsys(tmp_path / "n", version="2022.4.2", faults=("too_old",), too_new=said)
+    wanted = r"by a newer nsys than the one found here \(2022\.4\.2 at .*\); a newer one is needed: .* --nsys PATH"
+    with pytest.raises(InputError, match=wanted):
         export_report(report, str(nsys))
     assert list((tmp_path / "cache").iterdir()) == []
 

@@ -19,13 +19,10 @@ from tracelab.capture import nsys as nsys_module
 from tracelab.capture.command import CaptureOptions
 from tracelab.capture.folder import make_run_folder, write_command
 from tracelab.capture.progress import Progress
-from tracelab.capture.recordings import normalised, recordings, resolve, split_arguments, workload_defaults
 from tracelab.capture.session import Request, Session, Workload, profile_session
 from tracelab.errors import CaptureUnavailableError, InputError, TracelabError, UsageError
-from tracelab.registry import leaves
 
 SOURCE = 'DEFAULTS: dict[str, object] = {"batch": 1, "ctx": 1024, "graph": False}\nimport no_such_module\n'
-DEFAULTS: dict[str, str | bool] = {"--batch": "1", "--ctx": "1024", "--graph": False}
 Usage = namedtuple("Usage", "total used free")
 
 
@@ -110,10 +107,38 @@ def test_a_workload_runs_as_a_module_within_the_capture_range(tmp_path: Path, wo
     assert profile[-5:] == [sys.executable, "-m", "json.tool", "--batch", "4"]
 
 
-def test_a_failed_run_leaves_no_empty_folder_but_the_log(tmp_path: Path) -> None:
-    with pytest.raises(TracelabError, match="named no reason"):
-        session(Request(command=("true",), nsys=str(fake(tmp_path, faults=("nothing",))), output=tmp_path / "out"))
-    assert [path.name for path in (tmp_path / "out/private").iterdir()] == ["nsys.log"]
+@pytest.mark.parametrize(("program", "said"), [("true", "its log is"), ("false", "what nsys said is in")])
+def test_a_run_that_failed_without_a_clear_reason_keeps_the_log_and_names_it(
+    tmp_path: Path, program: str, said: str
+) -> None:
+    log = tmp_path / "out/private/nsys.log"
+    with pytest.raises(TracelabError, match=f"{said} {log}$"):
+        session(Request(command=(program,), nsys=str(fake(tmp_path, faults=("nothing",))), output=tmp_path / "out"))
+    assert [path.name for path in log.parent.iterdir()] == ["nsys.log"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault", "said"),
+    [
+        (CaptureOptions(capture_range=True), "nothing", "ended without opening the capture range"),
+        (CaptureOptions(nsys_args=("--foo",)), "nothing", "unrecognised option '--foo'"),
+        (CaptureOptions(), "disk_full", "the disk is full"),
+    ],
+)
+def test_a_run_that_failed_for_a_clear_reason_leaves_nothing(
+    tmp_path: Path, options: CaptureOptions, fault: str, said: str
+) -> None:
+    nsys = str(fake(tmp_path, faults=(fault,)))
+    with pytest.raises(TracelabError, match=said):
+        session(Request(command=("true",), nsys=nsys, output=tmp_path / "out", options=options))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_report_that_cannot_be_exported_is_kept_and_named(tmp_path: Path) -> None:
+    nsys = str(fake(tmp_path, faults=("export_fails",)))
+    with pytest.raises(InputError, match=f"something broke; what was captured is kept in {tmp_path}/out/private"):
+        session(Request(command=("true",), nsys=nsys, output=tmp_path / "out"))
+    assert (tmp_path / "out/private/trace.nsys-rep").exists()
 
 
 def test_an_export_that_cannot_be_scrubbed_stays_private(tmp_path: Path) -> None:
@@ -150,6 +175,8 @@ def test_unknown_programs_and_options_come_first(workload: Workload, monkeypatch
     monkeypatch.setattr(gpu, "has_gpu", lambda: False)
     with pytest.raises(UsageError, match="was not found: no-such"):
         session(Request(command=("no-such",)))
+    with pytest.raises(UsageError, match="the option --ctx takes a whole number that is not negative, not 'abc'"):
+        session(Request(workload=workload, arguments=("--ctx", "abc")))
     with pytest.raises(UsageError, match="toy has no option --bacth; it has --batch --ctx --graph"):
         session(Request(workload=workload, arguments=("--bacth", "2")))
 
@@ -192,36 +219,6 @@ def test_no_replay(workload: Workload, samples: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(gpu, "has_gpu", lambda: False)
     with pytest.raises(CaptureUnavailableError, match="nothing can be captured here"):
         session(Request(workload=workload, replay=False), samples)
-
-
-def test_damaged_manifest(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"manifest\.json is damaged"):
-        recordings(tmp_path)
-    assert recordings(tmp_path / "nowhere") == ()
-
-
-def test_defaults_are_read_without_importing(workload: Workload, tmp_path: Path) -> None:
-    assert workload_defaults(workload.source) == DEFAULTS
-    (tmp_path / "plain.py").write_text("x = 1\n")
-    assert workload_defaults(tmp_path / "plain.py") == {}
-
-
-def test_defaults_of_a_bundled_workload() -> None:
-    defaults = workload_defaults(leaves("kernels")["llama8b"].path)
-    assert defaults["--batch"] == "1" and defaults["--graph"] is False
-
-
-def test_options_of_workload_and_tracelab_are_split() -> None:
-    words = ["--batch", "4", "--format", "json", "--graph", "--ctx=512", "-o", "x"]
-    assert split_arguments(words, DEFAULTS) == (
-        ["--batch", "4", "--graph", "--ctx=512"],
-        ["--format", "json", "-o", "x"],
-    )
-    assert resolve(["--batch", "4", "--graph"], DEFAULTS, "toy") == {"--batch": "4", "--ctx": "1024", "--graph": True}
-    assert normalised({"top_k": 8, "--x": "a"}) == {"--top-k": "8", "--x": "a"}
-    with pytest.raises(UsageError, match="the option --batch needs a value"):
-        resolve(["--batch"], DEFAULTS, "toy")
 
 
 def test_a_folder_that_is_not_empty_is_not_overwritten(tmp_path: Path) -> None:

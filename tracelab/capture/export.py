@@ -11,8 +11,8 @@ from tracelab.errors import CaptureUnavailableError, InputError
 
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 _HEAD_BYTES = 1 << 20  # together with size and time this tells any two reports apart, without reading gigabytes
-# How nsys says that a newer one wrote the report (seen in 2022.4.2).
-_TOO_NEW = ("ProtobufParseException", "newer version", "Unsupported version")
+# How nsys says that a newer one wrote the report (the first two seen in 2022.4.2).
+_TOO_NEW = ("Version not supported", "ProtobufParseException", "newer version", "Unsupported version")
 
 
 def export_report(report: Path, explicit_nsys: str | None = None) -> Path:
@@ -70,7 +70,7 @@ def _failure(nsys: Nsys, report: Path, text: str) -> str:
     if any(phrase in text for phrase in _TOO_NEW):
         return (
             f"{report.name} was written by a newer nsys than the one found here ({nsys.version} at {nsys.path}); "
-            "give one at least as new with --nsys or $TRACELAB_NSYS"
+            "a newer one is needed: give it with --nsys PATH or $TRACELAB_NSYS"
         )
     if "No space left on device" in text:
         return f"{report.name} could not be exported: the disk is full"

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracelab.capture.command import CaptureOptions
+from tracelab.capture.export import REPORT_SUFFIXES
 from tracelab.capture.importer import import_by_hand
 from tracelab.capture.nsys import Nsys, require_importer
 from tracelab.errors import TracelabError, UsageError
 
-_REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
+LOG = "nsys.log"  # what nsys itself prints, in the folder of its report
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,13 @@ def obtain_report(nsys: Nsys, folder: Path, outcome: Outcome) -> Path:
     Raises NothingCapturedError, UsageError (nsys refused an option) or CaptureUnavailableError (no importer).
     """
     # nsys writes to $TMPDIR without an error where it cannot write to the folder, so its own lines are searched too.
-    for path in (*(folder / f"trace{suffix}" for suffix in _REPORT_SUFFIXES), *reversed(outcome.produced)):
-        if path.suffix in _REPORT_SUFFIXES and path.is_file():
+    for path in (*(folder / f"trace{suffix}" for suffix in REPORT_SUFFIXES), *reversed(outcome.produced)):
+        if path.suffix in REPORT_SUFFIXES and path.is_file():
             return _fetch(path, folder / f"trace{path.suffix}")
     for path in (folder / "trace.qdstrm", *reversed(outcome.produced), *reversed(outcome.streams)):
         if path.suffix == ".qdstrm" and path.is_file():
             return _import(nsys, _fetch(path, folder / "trace.qdstrm"))
-    raise _nothing(nsys, outcome)
+    raise _nothing(nsys, outcome, folder)
 
 
 def describe_exit(code: int) -> str:
@@ -80,13 +81,13 @@ def _import(nsys: Nsys, stream: Path) -> Path:
     return report
 
 
-def _nothing(nsys: Nsys, outcome: Outcome) -> TracelabError:
+def _nothing(nsys: Nsys, outcome: Outcome, folder: Path) -> TracelabError:
     if outcome.refused_option is not None:
         return UsageError(f"nsys {nsys.version} did not run the program: {outcome.refused_option}")
-    return NothingCapturedError(_reason(nsys, outcome), outcome.program_exit_code)
+    return NothingCapturedError(_reason(nsys, outcome, folder), outcome.program_exit_code)
 
 
-def _reason(nsys: Nsys, outcome: Outcome) -> str:
+def _reason(nsys: Nsys, outcome: Outcome, folder: Path) -> str:
     options, code = outcome.options, outcome.program_exit_code
     if "No space left on device" in outcome.nsys_text:
         return "nothing was captured: the disk is full; make room, or point TMPDIR and -o elsewhere"
@@ -94,7 +95,8 @@ def _reason(nsys: Nsys, outcome: Outcome) -> str:
         return "stopped before anything was captured"
     if code != 0:
         before = "it called cudaProfilerStart" if options.waits_for_range else "nsys could collect anything"
-        return f"nothing was captured: the program ended with {describe_exit(code)} before {before}"
+        log = f"; what nsys said is in {folder / LOG}" if outcome.nsys_text.strip() else ""
+        return f"nothing was captured: the program ended with {describe_exit(code)} before {before}{log}"
     if options.waits_for_range:
         return (
             "nothing was captured: the program ended without opening the capture range; it must call cudaProfilerStart "
@@ -102,4 +104,4 @@ def _reason(nsys: Nsys, outcome: Outcome) -> str:
         )
     if options.delay_s is not None and outcome.wall_s < options.delay_s:
         return f"nothing was captured: the program ended before the delay of {options.delay_s:g} s was over"
-    return f"nothing was captured: nsys {nsys.version} made no report and named no reason; its log is nsys.log"
+    return f"nothing was captured: nsys {nsys.version} made no report and named no reason; its log is {folder / LOG}"

@@ -72,19 +72,29 @@ def normalised(options: Mapping[str, object]) -> dict[str, str | bool]:
 
 
 def resolve(arguments: Sequence[str], defaults: Options, workload: str) -> dict[str, str | bool]:
-    """The full option set that `arguments` ask for. Raises UsageError for an option that the workload has not."""
+    """The full option set that `arguments` ask for.
+
+    Raises UsageError for an option that the workload has not, and for a value that is no whole number where the default
+    is one.
+    """
     resolved = dict(defaults)
     rest = list(arguments)
     while rest:
         name, separator, value = rest.pop(0).partition("=")
         if name not in defaults:
             raise UsageError(f"{workload} has no option {name}; it has {' '.join(sorted(defaults))}")
-        if isinstance(defaults[name], bool):
+        default = defaults[name]
+        if isinstance(default, bool):
+            if separator:
+                raise UsageError(f"{workload}: the option {name} takes no value")
             resolved[name] = True
-        elif separator or rest:
-            resolved[name] = _value(value if separator else rest.pop(0))
-        else:
+            continue
+        if not separator and not rest:
             raise UsageError(f"{workload}: the option {name} needs a value")
+        given = value if separator else rest.pop(0)
+        if _is_whole(default) and not _is_whole(given):
+            raise UsageError(f"{workload}: the option {name} takes a whole number that is not negative, not {given!r}")
+        resolved[name] = _value(given)
     return resolved
 
 
@@ -120,4 +130,8 @@ def _value(value: object) -> str | bool:
     if isinstance(value, bool):
         return value
     text = str(value)
-    return str(int(text)) if text.isdigit() else text
+    return str(int(text)) if _is_whole(text) else text
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit()

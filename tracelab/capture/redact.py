@@ -47,12 +47,11 @@ def collect_secrets(source: sqlite3.Connection, tables: Iterable[str]) -> Secret
 
 
 class Redactor:
-    """Makes names safe; remembers how many different names it had to change."""
+    """Makes names safe to share."""
 
     def __init__(self, secrets: Secrets) -> None:
         longest_first = sorted(secrets.strong, key=len, reverse=True)
         self._strong = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-        self.changed = 0
         self.name = lru_cache(maxsize=1 << 16)(self._name)
         self.overhead = lru_cache(maxsize=1 << 16)(self._overhead)
 
@@ -68,7 +67,6 @@ class Redactor:
         clean = _PATH.sub(lambda match: match[0] if _ONNX_NODE.fullmatch(match[0]) else short(match[0]), text)
         if self._strong is not None:
             clean = self._strong.sub("(removed)", clean)
-        self.changed += clean != text
         return clean
 
 

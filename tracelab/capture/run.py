@@ -20,7 +20,7 @@ from tracelab.capture.chatter import Chatter
 from tracelab.capture.command import CaptureOptions, profile_command, profile_environment
 from tracelab.capture.export import export_sqlite
 from tracelab.capture.nsys import Nsys
-from tracelab.capture.outcome import Outcome, obtain_report
+from tracelab.capture.outcome import LOG, Outcome, obtain_report
 from tracelab.capture.processes import Tree
 from tracelab.capture.progress import Progress
 from tracelab.errors import UsageError
@@ -58,7 +58,7 @@ def capture(nsys: Nsys, command: Sequence[str], options: CaptureOptions, folder:
     require_program(command)
     arguments = profile_command(nsys, command, options, folder / "trace")
     progress.stage("capturing")
-    with (folder / "nsys.log").open("wb") as log, _Interrupts() as interrupts:
+    with (folder / LOG).open("wb") as log, _Interrupts() as interrupts:
         run = _Run(nsys, arguments, options, Chatter(log.write, progress.show), progress, interrupts)
         outcome = run.collect()
     progress.stage("making the report")

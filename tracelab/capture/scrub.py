@@ -24,11 +24,10 @@ _REMOVED = "(removed)"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What was left out: names of tables, `TABLE.column`s, and how many different names had to be changed."""
+    """What was left out: names of tables and `TABLE.column`s."""
 
     tables: tuple[str, ...]
     columns: tuple[str, ...]
-    names_changed: int
 
 
 def scrub(source: Path, target: Path, *, slim: bool = False) -> Scrubbed:
@@ -74,7 +73,7 @@ def _copy(source: Path, target: Path, slim: bool) -> Scrubbed:
         database.execute("ATTACH ? AS src", (f"file:{quote(str(source.absolute()))}?mode=ro&immutable=1",))
         columns = _source_columns(database)
         secrets = collect_secrets(database, columns)
-        redactor = _functions(database, secrets)
+        _add_functions(database, Redactor(secrets))
         left_out = _copy_tables(database, columns, slim)
         _copy_strings(database, columns)
         database.commit()
@@ -82,7 +81,7 @@ def _copy(source: Path, target: Path, slim: bool) -> Scrubbed:
         database.execute("VACUUM")
         _verify(database, secrets)
     tables = tuple(sorted(set(columns) - _kept_tables(columns, slim) - {"StringIds"}))
-    return Scrubbed(tables, tuple(left_out), redactor.changed)
+    return Scrubbed(tables, tuple(left_out))
 
 
 def _source_columns(database: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
@@ -97,13 +96,11 @@ def _source_columns(database: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
     return columns
 
 
-def _functions(database: sqlite3.Connection, secrets: Secrets) -> Redactor:
-    redactor = Redactor(secrets)
+def _add_functions(database: sqlite3.Connection, redactor: Redactor) -> None:
     database.create_function("clean_name", 1, redactor.name, deterministic=True)
     database.create_function("clean_overhead", 1, redactor.overhead, deterministic=True)
     database.create_function("keeps_setting", 2, lambda name, value: schema.keeps_setting(str(name), str(value)))
     database.create_function("keeps_diagnostic", 1, lambda text: schema.keeps_diagnostic(str(text)))
-    return redactor
 
 
 def _kept_tables(columns: dict[str, tuple[str, ...]], slim: bool) -> set[str]:
@@ -190,7 +187,8 @@ def _verify(database: sqlite3.Connection, secrets: Secrets) -> None:
     settings = "\n".join(text for table in tables if "META_DATA" in table for text in _texts(database, table))
     found = {value for value in secrets.strong if value in everything} | {v for v in secrets.weak if v in settings}
     if found:
-        raise InputError(f"nothing was written: the copy would still hold {len(found)} values of the environment")
+        values = f"{len(found)} value{'' if len(found) == 1 else 's'}"
+        raise InputError(f"nothing was written: the copy would still hold {values} of the environment")
 
 
 def _texts(database: sqlite3.Connection, table: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from tracelab.capture import gpu
 from tracelab.capture.command import CaptureOptions
 from tracelab.capture.folder import RunFolder, make_run_folder, remove_if_empty, write_command
 from tracelab.capture.nsys import find_nsys, require_importer
-from tracelab.capture.outcome import NothingCapturedError
+from tracelab.capture.outcome import LOG, NothingCapturedError
 from tracelab.capture.progress import Progress
 from tracelab.capture.recordings import find_recording, recordings, resolve, workload_defaults
 from tracelab.capture.run import Capture, capture, require_program
@@ -72,8 +72,8 @@ def profile_session(request: Request, samples: Path, progress: Progress) -> Sess
     folder = make_run_folder(request.name, request.output, keep_environment=request.keep_environment)
     try:
         done = _captured(request, folder, capture(nsys, _command(request), _options(request), folder.private, progress))
-    except NothingCapturedError as error:
-        raise _of_workload(request, error) from error
+    except TracelabError as error:
+        raise _accounted(_of_workload(request, error), folder) from error
     except KeyboardInterrupt as error:
         raise TracelabError(f"stopped by Ctrl-C; what was captured is kept in {folder.private}") from error
     except OSError as error:
@@ -114,9 +114,22 @@ def _options(request: Request) -> CaptureOptions:
     return replace(request.options, capture_range=True)  # bundled workloads call cudaProfilerStart and Stop
 
 
-def _of_workload(request: Request, error: NothingCapturedError) -> TracelabError:
+def _accounted(error: TracelabError, folder: RunFolder) -> TracelabError:
+    """The error, naming what the run left behind; nsys's log alone is removed where the error does not name it."""
+    left = list(folder.private.iterdir())
+    if [path.name for path in left] == [LOG]:
+        if str(left[0]) not in str(error):
+            left[0].unlink()
+    elif isinstance(error, InputError) and str(folder.private) not in str(error):
+        return InputError(f"{error}; what was captured is kept in {folder.private}")
+    return error
+
+
+def _of_workload(request: Request, error: TracelabError) -> TracelabError:
     """A workload says itself, on stderr, why it cannot run; its exit codes mean the same as tracelab's."""
-    if request.workload is None or error.program_exit_code not in (2, 5):
+    if request.workload is None or not isinstance(error, NothingCapturedError):
+        return error
+    if error.program_exit_code not in (2, 5):
         return error
     kind = UsageError if error.program_exit_code == 2 else CaptureUnavailableError
     return kind(f"{request.workload.name} did not run; its own message stands above")
