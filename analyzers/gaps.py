@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from tracelab.arrays import group_ids, median_int
 from tracelab.gap_classes import CLASSES
 from tracelab.gap_findings import findings
-from tracelab.result import Metric, Result, Row
+from tracelab.gap_pairs import gap_pairs
+from tracelab.result import Metric, Result
 from tracelab.trace import I64
 from tracelab.view import View
 
@@ -25,7 +26,7 @@ def analyze(view: View) -> Result:
             metrics={name: metrics[name] for name in ("step_ns", "span_ns")} | bound,
         )
     metrics |= _shares(view) | {"bound": Metric(view.bound, "")}
-    return Result(metrics=metrics, tables={"gaps": _table(view)}, findings=findings(view))
+    return Result(metrics=metrics, tables={"gaps": gap_pairs(view)}, findings=findings(view))
 
 
 def _ns(per_step: I64) -> Metric:
@@ -73,26 +74,3 @@ def launch_api_ns(view: View) -> I64:
     total = np.zeros(view.steps_used, np.int64)
     np.add.at(total, view.op_step[linked][first], view.trace.calls.end[calls] - view.trace.calls.start[calls])
     return total
-
-
-def _table(view: View) -> list[Row]:
-    """Gaps inside the used spans by the kernels around them and the class."""
-    gaps, names = view.gaps, view.trace.ops.name
-    rows = gaps.rows_within(view.table.start[view.used], view.table.end[view.used])
-    if len(rows) == 0:
-        return []
-    before, after, cause = names[gaps.before[rows]], names[gaps.after[rows]], gaps.cause[rows]
-    group, first = group_ids([before, after, cause])
-    total = np.zeros(len(first), np.int64)
-    np.add.at(total, group, gaps.end[rows] - gaps.start[rows])
-    counts = np.bincount(group)
-    return [
-        {
-            "after_kernel": view.trace.names[int(before[first[g]])],
-            "before_kernel": view.trace.names[int(after[first[g]])],
-            "class": CLASSES[int(cause[first[g]])],
-            "count_per_step": view.per_step(int(counts[g])),
-            "ns_per_step": round(view.per_step(int(total[g]))),
-        }
-        for g in np.argsort(-total, kind="stable")
-    ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelab.arrays import group_ids
-from tracelab.grid_findings import findings
+from tracelab.grid_findings import Underfill, findings
 from tracelab.occupancy import Occupancy, limiter_names, occupancy
 from tracelab.result import Metric, Result, Row
 from tracelab.trace import I32, I64
@@ -19,7 +19,9 @@ def analyze(view: View) -> Result:
     if not view.is_kernel.any():
         return Result(skipped="The steps have no kernel rows, so no grids.")
     if view.machine.limits is None:
-        return Result(skipped="The limits of this GPU's SMs are unknown; give --gpu NAME.")
+        return Result(
+            skipped=f"The SM limits of {view.machine.name} are unknown; --gpu NAME takes those of a GPU in the table."
+        )
     ops = view.trace.ops
     rows = view.ops[view.is_kernel]
     fit = occupancy(
@@ -29,11 +31,13 @@ def analyze(view: View) -> Result:
         ops.static_shared_bytes[rows].astype(np.int64) + ops.dynamic_shared_bytes[rows],
         _product(ops.grid_x, ops.grid_y, ops.grid_z, rows),
     )
-    table = _table(view, rows, fit)
+    parts = _parts(view, rows)
+    table = sorted((_row(view, part, fit) for part in parts), key=_rank)
+    uses = [use for use in (_underfill(view, part, fit) for part in parts) if use is not None]
     under = int(ops.duration_ns[rows][fit.underfills].sum())
     share = under / view.kernel_sum_ns if view.kernel_sum_ns else 0.0
     return Result(
-        metrics={"underfill_share": Metric(share, "ratio")}, tables={"grids": table}, findings=findings(view, table)
+        metrics={"underfill_share": Metric(share, "ratio")}, tables={"grids": table}, findings=findings(view, uses)
     )
 
 
@@ -49,15 +53,40 @@ class _Launches:
     at: I64
 
 
-def _table(view: View, rows: I64, fit: Occupancy) -> list[Row]:
+def _parts(view: View, rows: I64) -> list[_Launches]:
+    """The launches of each kernel, phase, block and resources."""
     ops = view.trace.ops
     columns = [ops.name, view.phases.op_phase, ops.block_x, ops.block_y, ops.block_z, ops.registers,
                ops.static_shared_bytes, ops.dynamic_shared_bytes]  # fmt: skip
-    group, first = group_ids([column[rows] for column in columns])
+    group, _ = group_ids([column[rows] for column in columns])
     order = np.argsort(group, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
-    table = [_row(view, _Launches(rows[at], at), fit) for at in parts if len(first)]
-    return sorted(table, key=lambda row: (-row["time_ns_per_step"], row["kernel"], row["phase"]))
+    return [_Launches(rows[at], at) for at in parts]
+
+
+def _rank(row: Row) -> tuple[int, str, str]:
+    return -row["time_ns_per_step"], row["kernel"], row["phase"]
+
+
+def _underfill(view: View, launches: _Launches, fit: Occupancy) -> Underfill | None:
+    """Those of the launches that underfill the GPU, or None."""
+    under = fit.underfills[launches.at]
+    rows, at = launches.rows[under], launches.at[under]
+    if len(rows) == 0:
+        return None
+    ops = view.trace.ops
+    time_ns, blocks = ops.duration_ns[rows], _product(ops.grid_x, ops.grid_y, ops.grid_z, rows)
+    reached = (view.machine.sm_count or 0) - fit.idle_sms[at]
+    return Underfill(
+        kernel=view.trace.names[int(ops.name[rows[0]])],
+        phase=view.phase_name(int(view.phases.op_phase[rows[0]])),
+        calls=view.per_step(len(rows)),
+        time_ns=round(view.per_step(int(time_ns.sum()))),
+        share=int(time_ns.sum()) / view.kernel_sum_ns if view.kernel_sum_ns else 0.0,
+        sms=(int(reached.min()), int(reached.max())),
+        blocks=(int(blocks.min()), int(blocks.max())),
+        saving_ns=round(view.per_step(float((time_ns * (1.0 - fit.sm_fill[at])).sum()))),
+    )
 
 
 def _row(view: View, launches: _Launches, fit: Occupancy) -> Row:

@@ -9,7 +9,7 @@ from tracelab.units import data, percent, times
 from tracelab.view import View
 
 _FAR = 0.5  # below this MBU a phase that takes long is a finding
-_NEXT_TO_NOTHING = 0.05  # a floor below this share of the time: it is not what the phase moves that costs
+_NEXT_TO_NOTHING = 0.05  # with a floor below this share of its time a phase is slow for other reasons: see its grids
 _WORTH_A_LINE = 0.05  # share of the step that a phase must lose against its floor
 
 
@@ -57,16 +57,14 @@ def _findings(view: View, work: list[PhaseWork]) -> list[Finding]:
     found = []
     for w in work:
         lost = round(w.busy_ns) - w.floor_ns
-        if w.mbu is not None and w.mbu < _FAR and lost > _WORTH_A_LINE * view.step_time_ns:
+        far = w.mbu is not None and w.mbu < _FAR and w.floor_ns >= _NEXT_TO_NOTHING * w.busy_ns
+        if far and lost > _WORTH_A_LINE * view.step_time_ns:
             found.append(_far(w, lost))
     return found
 
 
 def _far(w: PhaseWork, lost: int) -> Finding:
-    takes, least, each = times(w.busy_ns, w.floor_ns, w.busy_ns / max(w.kernels, 1))
-    if w.floor_ns < _NEXT_TO_NOTHING * w.busy_ns:
-        title = f"{w.phase} takes {takes} to move {data(w.bytes)}: {w.kernels:.4g} small kernels of {each}."
-        return Finding("small-kernels", title, "Fuse them with their neighbours; their cost is not bandwidth.", lost)
+    takes, least = times(w.busy_ns, w.floor_ns)
     title = f"{w.phase} takes {takes}, {w.busy_ns / max(w.floor_ns, 1):.1f}× its floor of {least}."
     evidence = f"It moves {data(w.bytes)} per step at {percent(w.mbu or 0.0, 0)} of the memory bandwidth."
     return Finding("far-from-floor", title, evidence, lost)

@@ -9,7 +9,7 @@ from tracelab.intervals import largest_remainder
 from tracelab.phase_work import busy_by_phase
 from tracelab.phases import METHODS
 from tracelab.result import Metric, Result, Row
-from tracelab.trace import I64, KERNEL
+from tracelab.trace import GRAPH, I64, KERNEL
 from tracelab.view import View
 
 
@@ -82,8 +82,10 @@ def _attributed(view: View) -> float:
 
 
 def _kernels(view: View) -> I64:
-    """Kernel rows of the used steps; where whole graphs stand in for all kernels, those."""
-    return view.ops[view.is_kernel] if view.is_kernel.any() else view.ops
+    """Kernel rows of the used steps and whole graphs, which stand in for kernels; copies if there is nothing else."""
+    kind = view.trace.ops.kind[view.ops]
+    computing = (kind == KERNEL) | (kind == GRAPH)
+    return view.ops[computing] if computing.any() else view.ops
 
 
 def _attribution(view: View) -> list[Row]:

@@ -84,3 +84,29 @@ def test_one_analyzer_alone(tmp_path: Path) -> None:
     assert done.returncode == 0
     ranges = json.loads(done.stdout)["results"]["phases"]["tables"]["ranges"]
     assert {r["range"]: r["sum_ns"] for r in ranges}["mlp"] == 600
+
+
+@pytest.mark.parametrize("name", ["x.sqlite", "link.sqlite", "./x.sqlite"])
+def test_the_input_is_never_overwritten(tmp_path: Path, name: str) -> None:
+    path = eager().save(tmp_path / "x.sqlite")
+    (tmp_path / "link.sqlite").symlink_to(path)
+    before = path.read_bytes()
+    done = tracelab("report", "x.sqlite", "-o", name, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "overwrite the trace" in done.stderr
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_behind_stdout_is_one_sentence(tmp_path: Path) -> None:
+    path = eager().save(tmp_path)
+    command = f"{sys.executable} -m tracelab report {path} > /dev/full"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("tracelab: stdout: cannot be written") and len(done.stderr.splitlines()) == 1
+
+
+def test_a_window_without_a_whole_step_says_when_they_run(tmp_path: Path) -> None:
+    path = eager().save(tmp_path)
+    done = tracelab("report", path, "--steps", "step", "--window", "0:120ns", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "inside --window" in done.stderr

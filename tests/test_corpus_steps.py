@@ -54,7 +54,9 @@ def test_both_groups_are_found_and_one_is_the_page() -> None:
     steps = document(BASE, skip_steps=1)["steps"]
     assert (steps["source"], steps["pattern"], steps["found"], steps["used"]) == ("nvtx", "graph_step #", 10, 9)
     assert [(o["pattern"], o["found"], o["kernels_per_step"]) for o in steps["others"]] == [("decode_step #", 10, 48.0)]
-    assert steps["left_out"] == [{"index": 0, "name": "graph_step 0", "reason": "warm-up", "span_ns": 306972}]
+    assert steps["left_out"] == [
+        {"index": 0, "name": "graph_step 0", "reason": "warm-up", "span_ns": 306972, "kernels": 48}
+    ]
 
 
 def test_phases_of_both_kinds_of_step_with_their_method() -> None:

@@ -47,8 +47,17 @@ def test_flops_bind_at_large_batch() -> None:
 
 def test_an_option_overrides_the_record() -> None:
     assert floor(Facts(params=1e9), bytes_per_step=9e9).bytes == 2e9
-    assert floor(Facts(dtype="fp8"), bytes_per_step=9e9, params=1e9).bytes == 1e9
+    # 1e9 parameters in bf16 are 2e9 of the record's 9e9 bytes; the other 7e9 (KV cache) stay as they are.
+    assert floor(Facts(dtype="fp8"), bytes_per_step=9e9, params=1e9).bytes == 1e9 + 7e9
+    assert floor(Facts(dtype="bf16"), bytes_per_step=9e9, params=1e9).bytes == 9e9
+    assert floor(Facts(kv_bytes=1e9), bytes_per_step=9e9, params=1e9).bytes == 2e9 + 1e9
     assert floor(Facts(bandwidth_bytes_per_s=1e9), bytes_per_step=1e6).ns == 1_000_000
+
+
+def test_phases_stay_only_with_the_recorded_total() -> None:
+    parts = {"attn": {"bytes": 4e9}}
+    assert floor(Facts(dtype="bf16"), bytes_per_step=9e9, params=1e9, phases=parts).phases == {"attn": (4e9, None)}
+    assert floor(Facts(dtype="fp8"), bytes_per_step=9e9, params=1e9, phases=parts).phases == {}
 
 
 def test_tensor_parallel_shards_the_weights() -> None:

@@ -114,3 +114,16 @@ def test_a_kernel_is_flagged_for_what_most_of_its_time_does(tmp_path: Path) -> N
     answer = result("grids", view(trace.save(tmp_path)))
     assert row(answer, "grids", kernel="k")["underfills"] is False
     assert metric(answer, "underfill_share") == pytest.approx(0.25)
+
+
+def test_a_finding_speaks_only_of_the_launches_that_underfill(tmp_path: Path) -> None:
+    # One kernel with grids of 32, 88 and 256 blocks, 100 ns each: only the first two underfill 132 SMs.
+    trace = TinyTrace()
+    for i in range(2):
+        trace.range(f"step {i}", i * 2000, i * 2000 + 100)
+        for k, blocks in enumerate((32, 88, 256)):
+            t = i * 2000 + 10 * k
+            trace.launch(t, "gemm", t + 200 + 100 * k, t + 300 + 100 * k, shape=Shape(grid=(blocks, 1, 1)))
+    (finding,) = result("grids", view(trace.save(tmp_path))).findings
+    assert finding.title.startswith("gemm reaches 32–88 of 132 SMs (32–88 blocks): 0.2 µs, 66.7 % of GPU time.")
+    assert finding.saving_ns == 109  # 100 x (1 - 32/132) + 100 x (1 - 88/132) = 75.8 + 33.3

@@ -75,7 +75,7 @@ def test_a_graph_traced_as_a_whole_stands_in_for_its_kernels(tmp_path: Path) -> 
     answer = result("kernels", view(trace.save(tmp_path)))
     assert metric(answer, "kernels_per_step") == 0
     assert metric(answer, "launches_per_step") == 1
-    assert row(answer, "kernels", name="CUDA graph 2")["time_ns_per_step"] == 300
+    assert row(answer, "kernels", name="CUDA_graph_2")["time_ns_per_step"] == 300
 
 
 def test_families_add_up_and_the_unmatched_share_is_said(tmp_path: Path) -> None:

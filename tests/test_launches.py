@@ -128,3 +128,12 @@ def test_modules_loaded_inside_a_step_are_said(tmp_path: Path) -> None:
     seen = view(trace.save(tmp_path))
     assert [finding.code for finding in result("launches", seen).findings] == ["module-load"]
     assert 2 not in seen.used.tolist()
+
+
+def test_only_loads_inside_the_steps_are_counted(tmp_path: Path) -> None:
+    # 40 ns inside step 2; 900 ns before every step and 30 ns of another process at the same time count for nothing.
+    other = Thread(pid=900, tid=901)
+    trace = eager(5).call(2050, 2090, "cuModuleLoadData", event_class=1).call(-1000, -100, "cuModuleLoadData")
+    trace.call(2050, 2080, "cuModuleLoadData", on=other)
+    (finding,) = result("launches", view(trace.save(tmp_path))).findings
+    assert finding.title == "Modules were loaded or compiled inside step 2: 1 call, 0.0 µs of host time."

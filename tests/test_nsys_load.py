@@ -252,3 +252,21 @@ def test_calls_and_overheads_that_end_before_they_start_take_no_time(tmp_path: P
     found = loaded(trace, tmp_path)
     assert (found.calls.end - found.calls.start).tolist() == [0]
     assert found.overheads.start.tolist() == [92]
+
+
+def test_times_beyond_any_capture_are_damage(tmp_path: Path) -> None:
+    # A call that ends at 2^62 ns counts from its start only; one that starts there, or a range, is left out.
+    trace = TinyTrace().launch(5, "k", 20, 30).call(40, 1 << 62, "cudaFree").call(1 << 62, (1 << 62) + 5, "cudaFree")
+    trace.range("broken", 0, 1 << 62).range("whole", 0, 10)
+    loaded = load_trace(trace.save(tmp_path))
+    assert loaded.calls.end.max() == 40
+    assert len(loaded.calls) == 2
+    assert [loaded.names[code] for code in loaded.ranges.name] == ["whole"]
+
+
+def test_limits_of_a_gpu_that_cannot_be_are_unknown(tmp_path: Path) -> None:
+    path = (
+        TinyTrace().launch(5, "k", 20, 30).sql("UPDATE TARGET_INFO_GPU SET maxShmemPerSm = -5, maxWarpsPerSm = 1 << 60")
+    )
+    (gpu,) = load_trace(path.save(tmp_path)).devices
+    assert (gpu.shared_bytes_per_sm, gpu.warps_per_sm, gpu.sm_count) == (None, None, 132)

@@ -61,7 +61,17 @@ def test_boundaries_fall_where_the_host_pauses() -> None:
     loop = find_loop(symbols(text), NO_MARKS)
     assert loop is not None
     pause = np.array([9 if c == "b" else 1 for c in text], np.int64)
-    assert boundaries(symbols(text), loop, pause).tolist() == [1, 4, 7, 10]
+    assert boundaries(symbols(text), loop, pause, NO_MARKS).tolist() == [1, 4, 7, 10]
+
+
+def test_a_wait_of_the_host_begins_a_step_wherever_the_longest_pause_is() -> None:
+    text = "abc" * 5
+    loop = find_loop(symbols(text), NO_MARKS)
+    assert loop is not None
+    pause = np.array([9 if c == "b" else 1 for c in text], np.int64)
+    marks = np.array([2, 5, 8, 11], np.int64)  # the host took a result before each c: 4 of 5 periods
+    assert boundaries(symbols(text), loop, pause, marks).tolist() == [2, 5, 8, 11]
+    assert boundaries(symbols(text), loop, pause, marks[:3]).tolist() == [1, 4, 7, 10]  # 3 of 5 are too few
 
 
 def test_boundaries_of_several_runs_begin_at_the_same_symbol() -> None:
@@ -69,7 +79,7 @@ def test_boundaries_of_several_runs_begin_at_the_same_symbol() -> None:
     loop = find_loop(symbols(text), NO_MARKS)
     assert loop is not None
     pause = np.array([9 if c == "a" else 1 for c in text], np.int64)
-    found = boundaries(symbols(text), loop, pause).tolist()
+    found = boundaries(symbols(text), loop, pause, NO_MARKS).tolist()
     assert {text[at] for at in found} == {"a"}
     assert found == [0, 3, 6, 9, 12, 17, 20, 23, 26]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from asking import ask, document, view
+from asking import ask, document, result, view
 from tiny_programs import eager, replays, synchronised_replays
 from tiny_trace import SYNC, Thread, TinyTrace
 
@@ -267,3 +267,12 @@ def test_periods_of_unmarked_steps_never_cross_processes(tmp_path: Path) -> None
     seen = view(trace.save(tmp_path))
     assert seen.group.source == "graph-launch"
     assert seen.step_ns.tolist() == [1000] * 4
+
+
+def test_steps_of_zero_length_kernels_are_still_steps(tmp_path: Path) -> None:
+    trace = TinyTrace()
+    for i in range(4):
+        trace.range(f"step {i}", i * 100, i * 100 + 50).launch(i * 100 + 5, "k", i * 100 + 20, i * 100 + 20)
+    seen = view(trace.save(tmp_path))
+    assert (seen.group.source, seen.group.pattern, len(seen.table)) == ("nvtx", "step #", 4)
+    assert all(finding.saving_ns != 0 for name in ("gaps", "grids") for finding in result(name, seen).findings)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,7 @@ def report(
     wanted = analyzers if analyzers is not None else {name: {} for name in leaves("analyzers")}
     found = leaves("analyzers")
     views = [view_of(analysis, device) for device in _devices(analysis)]
+    _require_steps(analysis, views)
     reports = [_device_report(view, [(found[name], dict(params)) for name, params in wanted.items()]) for view in views]
     main = _main_device(analysis, views)
     return Report(
@@ -133,10 +134,26 @@ def _check_window(trace: Trace, selection: Selection) -> None:
         raise InputError(f"No GPU work lies wholly inside --window; {bounds}.")
 
 
+def _require_steps(analysis: Analysis, views: Sequence[View]) -> None:
+    """A window that cuts every step would leave nothing to say: name the time of the steps there are."""
+    if analysis.selection.window_ns is None or any(view.steps_used for view in views):
+        return
+    rows = np.flatnonzero(analysis.steps.groups[0].op_step >= 0)
+    first, last = analysis.trace.ops.start[rows].min() / 1e9, analysis.trace.ops.end[rows].max() / 1e9
+    raise InputError(f"No step lies wholly inside --window; the steps run from {first:.6f} s to {last:.6f} s.")
+
+
 def _device_report(view: View, analyzers: Sequence[tuple[Leaf, dict[str, Any]]]) -> DeviceReport:
     results: dict[str, Result] = {leaf.name: load(leaf).analyze(view, **params) for leaf, params in analyzers}
-    findings = [finding for result in results.values() for finding in result.findings]
+    findings = [_capped(finding, view) for result in results.values() for finding in result.findings]
     return DeviceReport(view.trace.devices[view.device].id, _steps_facts(view), results, _ranked(findings))
+
+
+def _capped(finding: Finding, view: View) -> Finding:
+    """No saving exceeds the step: sums over overlapping kernels could."""
+    if finding.saving_ns is None:
+        return finding
+    return replace(finding, saving_ns=min(finding.saving_ns, view.step_time_ns))
 
 
 def _ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -185,7 +202,9 @@ def _in_any_step(view: View) -> Bool:
 def _left_out(view: View, row: int) -> LeftOut:
     table = view.table
     step = int(table.step[row])
-    return LeftOut(step, view.group.names[step], REASONS[int(table.reason[row])], int(table.span_ns[row]))
+    return LeftOut(
+        step, view.group.names[step], REASONS[int(table.reason[row])], int(table.span_ns[row]), int(table.kernels[row])
+    )
 
 
 def _step_row(view: View, row: int) -> StepRow:

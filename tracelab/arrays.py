@@ -33,12 +33,6 @@ def group_sum(values: NDArray[np.int64], starts: I64) -> I64:
     return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
 
 
-def position_in_group(starts: I64, total: int) -> I64:
-    """0, 1, 2 … within each run."""
-    lengths = np.diff(np.append(starts, total))
-    return np.arange(total, dtype=np.int64) - np.repeat(starts, lengths)
-
-
 def lookup(keys_sorted: I64, keys: I64) -> I64:
     """Row of each key in `keys_sorted` (its first, when it occurs twice), -1 where it is missing."""
     if len(keys_sorted) == 0:

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from tracelab.arrays import group_ids
 from tracelab.failures import error_name, is_launch, judge
 from tracelab.result import Row
+from tracelab.steps import step_of_calls
 from tracelab.trace import ABSENT, I64, Trace
 from tracelab.view import View
 
@@ -12,24 +14,51 @@ _SHOWN = ("warning", "error", "fatal")
 
 def failed_calls(view: View) -> list[Row]:
     """Rows by phase, step, process, call and code, most severe first, then by time; harmless codes are left out."""
-    trace = view.trace
-    rows = _outermost(trace, np.flatnonzero(trace.calls.return_value != 0))
-    last_work = int(trace.ops.start.max()) if len(trace.ops) else 0
-    tally: dict[tuple[str, str, int, str, int, str, bool], int] = {}
-    for row in rows[np.argsort(trace.calls.start[rows], kind="stable")].tolist():
-        name, code = trace.names[int(trace.calls.name[row])], int(trace.calls.return_value[row])
-        driver = int(trace.calls.driver[row])
-        severity = judge(name, code, driver, after_last_work=bool(trace.calls.start[row] > last_work))
-        if severity in _SHOWN:
-            pid = trace.pid(int(trace.calls.process[row]))
-            key = (_phase(view, row), _step(view, row), pid, name, code, severity, is_launch(name))
-            tally[key] = tally.get(key, 0) + 1
-    ranked = sorted(tally.items(), key=lambda item: -_SHOWN.index(item[0][5]))  # then in the order they happened
+    trace, calls = view.trace, view.trace.calls
+    rows = _outermost(trace, np.flatnonzero(calls.return_value != 0))
+    severity = _severities(trace, rows)
+    rows, severity = rows[severity >= 0], severity[severity >= 0]
+    step = _steps(view, rows)
+    group, first = group_ids([calls.process[rows], view.phases.call_phase[rows], step, calls.name[rows],
+                              calls.return_value[rows]])  # fmt: skip
+    counts = np.bincount(group)
+    ranked = sorted(range(len(first)), key=lambda g: (-severity[first[g]], calls.start[rows[first[g]]]))
     return [
-        {"phase": phase, "step": step, "process": pid, "api": api, "code": code, "error": error_name(code),
-         "severity": severity, "count": count, "launch": launch}
-        for (phase, step, pid, api, code, severity, launch), count in ranked
-    ]  # fmt: skip
+        _row(view, int(rows[first[g]]), int(step[first[g]]), int(severity[first[g]]), int(counts[g])) for g in ranked
+    ]
+
+
+def _row(view: View, row: int, step: int, severity: int, count: int) -> Row:
+    trace = view.trace
+    api, code = trace.names[int(trace.calls.name[row])], int(trace.calls.return_value[row])
+    return {
+        "phase": view.phase_name(int(view.phases.call_phase[row])),
+        "step": _step_name(view, step),
+        "process": trace.pid(int(trace.calls.process[row])),
+        "api": api,
+        "code": code,
+        "error": error_name(code),
+        "severity": _SHOWN[severity],
+        "count": count,
+        "launch": is_launch(api),
+    }
+
+
+def _severities(trace: Trace, rows: I64) -> I64:
+    """Index into _SHOWN of each failure, -1 for a harmless one; each kind of failure is judged once."""
+    calls = trace.calls
+    late = calls.start[rows] > (int(trace.ops.start.max()) if len(trace.ops) else 0)
+    group, first = group_ids([calls.name[rows], calls.return_value[rows], calls.driver[rows], late])
+    judged = [
+        judge(
+            trace.names[int(calls.name[rows[i]])],
+            int(calls.return_value[rows[i]]),
+            int(calls.driver[rows[i]]),
+            after_last_work=bool(late[i]),
+        )
+        for i in first
+    ]
+    return np.array([_SHOWN.index(said) if said in _SHOWN else -1 for said in judged], np.int64)[group]
 
 
 def _outermost(trace: Trace, rows: I64) -> I64:
@@ -43,18 +72,16 @@ def _outermost(trace: Trace, rows: I64) -> I64:
     return rows[keep]
 
 
-def _phase(view: View, row: int) -> str:
-    return view.phase_name(int(view.phases.call_phase[row]))
+def _steps(view: View, rows: I64) -> I64:
+    """Range row of the step of each failure (NVTX steps), else the step's number in its group; ABSENT outside."""
+    if view.steps.nvtx is not None:
+        return view.steps.nvtx.call_range[rows]
+    return step_of_calls(view.trace, view.group, rows).astype(np.int64)
 
 
-def _step(view: View, row: int) -> str:
-    trace, marked = view.trace, view.steps.nvtx
-    if marked is not None:
-        step_range = int(marked.call_range[row])
-        return "" if step_range == ABSENT else trace.names[int(trace.ranges.name[step_range])]
-    group = view.group
-    start, process = int(trace.calls.start[row]), int(trace.calls.process[row])
-    if group.source == "whole-trace":
+def _step_name(view: View, step: int) -> str:
+    if step == ABSENT:
         return ""
-    hit = np.flatnonzero((group.process == process) & (group.host_start <= start) & (start < group.host_end))
-    return group.names[int(hit[0])] if len(hit) else ""
+    if view.steps.nvtx is not None:
+        return view.trace.names[int(view.trace.ranges.name[step])]
+    return view.group.names[step]

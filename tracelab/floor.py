@@ -34,7 +34,8 @@ def step_floor(machine: Machine, facts: Facts, record: Mapping[str, Any] | None)
     """The floor of one step on `machine`; options override the workload record."""
     work = record or {}
     total_bytes, flops = _bytes(facts, work), _number(facts.flops, work.get("flops_per_step"))
-    phases = _phases(work) if facts.params is None and facts.active_params is None else {}
+    recorded = total_bytes is not None and total_bytes == _number(work.get("bytes_per_step"))
+    phases = _phases(work) if recorded else {}  # an option changed the total: the phases' parts no longer fit it
     if total_bytes is None and flops is None:
         why = "the trace carries no workload record; give --params (and --kv-bytes) for the floor"
         return Floor(None, None, None, None, why, phases)
@@ -54,17 +55,25 @@ def floor_ns(machine: Machine, dtype: str | None, total_bytes: float | None, flo
 
 
 def _bytes(facts: Facts, work: Mapping[str, Any]) -> float | None:
-    params = facts.active_params or facts.params
-    if params is None and facts.kv_bytes is None and facts.dtype is None:
-        recorded = _number(None, work.get("bytes_per_step"))
-        if recorded is not None:
-            return recorded
-    params = _number(params, work.get("active_params"), work.get("params"))
-    if params is None:
+    """Weights and the rest (the KV cache): what an option does not tell is as the record says."""
+    recorded = _number(work.get("bytes_per_step"))
+    weights_before = _weights(None, None, work)
+    weights = _weights(facts.active_params or facts.params, facts.dtype, work)
+    if weights is None:
+        return recorded
+    if recorded is None or weights_before is None:
+        return weights + (facts.kv_bytes or 0.0)
+    rest = facts.kv_bytes if facts.kv_bytes is not None else max(recorded - weights_before, 0.0)
+    return recorded if (weights, facts.kv_bytes) == (weights_before, None) else weights + rest
+
+
+def _weights(params: float | None, dtype: str | None, work: Mapping[str, Any]) -> float | None:
+    """Bytes of the weights that one GPU reads per step."""
+    count = _number(params, work.get("active_params"), work.get("params"))
+    if count is None:
         return None
-    per_param = BYTES_PER_PARAM.get((_text(facts.dtype, work.get("dtype")) or "bf16").lower(), 2.0)
-    shards = _number(None, work.get("tensor_parallel")) or 1.0
-    return params * per_param / shards + (facts.kv_bytes or 0.0)
+    per_param = BYTES_PER_PARAM.get((_text(dtype, work.get("dtype")) or "bf16").lower(), 2.0)
+    return count * per_param / (_number(work.get("tensor_parallel")) or 1.0)
 
 
 def _phases(work: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:
@@ -72,7 +81,7 @@ def _phases(work: Mapping[str, Any]) -> dict[str, tuple[float | None, float | No
     if not isinstance(declared, Mapping):
         return {}
     return {
-        str(name): (_number(None, part.get("bytes")), _number(None, part.get("flops")))
+        str(name): (_number(part.get("bytes")), _number(part.get("flops")))
         for name, part in declared.items()
         if isinstance(part, Mapping)
     }

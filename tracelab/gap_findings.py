@@ -1,10 +1,11 @@
 """What idle time tells an engineer to do, ranked elsewhere by the time it could save."""
 
 from tracelab.gap_classes import CLASSES
+from tracelab.gap_pairs import costliest_pair, longest_gap
 from tracelab.report import OtherGroup
 from tracelab.result import Finding
+from tracelab.units import less, times
 from tracelab.units import time as format_time
-from tracelab.units import times
 from tracelab.view import View
 
 _WORTH_A_LINE = 0.05  # share of the step from which a kind of idle time is a finding
@@ -29,58 +30,66 @@ def _step(view: View) -> int:
     return int(view.step_ns[at])
 
 
+def _worth(view: View, idle: int) -> bool:
+    return idle > 0 and idle >= _WORTH_A_LINE * _step(view)
+
+
+def _launches(view: View) -> int:
+    return int(view.table.launches[view.used[view.representative]])
+
+
 def _launch(view: View) -> Finding | None:
     idle, step = _idle(view, "launch"), _step(view)
-    if idle < _WORTH_A_LINE * step:
+    if not _worth(view, idle):
         return None
-    late, whole, rest = times(idle, step, step - idle)
+    late, whole = times(idle, step)
+    what = "it" if view.group.source == "whole-trace" else "this step"
     title = (
         f"The host launches too late: launch gaps are {late} of {whole}; "
-        f"without them this step could come down to {rest}."
+        f"without them {what} could come down to {less(step, idle)}."
     )
-    return Finding("host-bound", title, " ".join((_graph_advice(view), _per_launch(view, idle))), idle)
+    said = (longest_gap(view, ("launch",), idle), _graph_advice(view), _per_launch(view, idle))
+    return Finding("host-bound", title, " ".join(part for part in said if part), idle)
 
 
 def _graph_advice(view: View) -> str:
     kernels = float(view.table.kernels[view.used[view.representative]])
-    if int(view.table.launches[view.used[view.representative]]) <= _FEW_LAUNCHES:
-        return f"Its GPU work takes {_busy(view)}."
+    busy = format_time(int(view.busy_ns[view.representative]))
+    if _launches(view) <= _FEW_LAUNCHES or view.group.source == "whole-trace":
+        return f"The GPU's work takes {busy}."
     twin = next((other for other in view.others if _same_work_faster(view, other, kernels)), None)
     if twin is not None:
         return (
             f"{twin.pattern} runs the same {kernels:g} kernels in {format_time(twin.step_ns)}: "
             "capture this step in a CUDA graph."
         )
-    return f"A CUDA graph launches the whole step with one call; its GPU work takes {_busy(view)}."
+    return f"A CUDA graph launches the whole step with one call; its GPU work takes {busy}."
 
 
 def _same_work_faster(view: View, other: OtherGroup, kernels: float) -> bool:
     return other.kernels_per_step == kernels and other.step_ns < view.step_time_ns
 
 
-def _busy(view: View) -> str:
-    return format_time(int(view.busy_ns[view.representative]))
-
-
 def _per_launch(view: View, idle: int) -> str:
-    launches = int(view.table.launches[view.used[view.representative]])
     low, high = _USUAL_US_PER_LAUNCH
-    return f"{format_time(idle // max(launches, 1))} idle per launch, where {low}–{high} µs are usual."
+    each = format_time(idle // max(_launches(view), 1))
+    return f"{each} idle per launch, where {low}–{high} µs are usual; nsys itself slows every launch."
 
 
 def _sync(view: View) -> Finding | None:
-    idle, step = _idle(view, "sync"), _step(view)
-    if idle < _WORTH_A_LINE * step:
+    idle = _idle(view, "sync")
+    if not _worth(view, idle):
         return None
     title = f"The host waits for the GPU inside the step and launches only then: {format_time(idle)} of idle GPU."
-    return Finding("sync-in-step", title, "Look for .item(), .tolist(), .cpu() or a synchronise in the step.", idle)
+    look = "Look for .item(), .tolist(), .cpu() or a synchronise in the step."
+    return Finding("sync-in-step", title, f"{longest_gap(view, ('sync',), idle)} {look}".strip(), idle)
 
 
 def _between(view: View) -> Finding | None:
     step = _step(view)
     late = [CLASSES.index("launch"), CLASSES.index("sync")]
     launch, sync = (int(view.between_by_class[c, view.representative]) for c in late)
-    if launch + sync < _WORTH_A_LINE * step:
+    if not _worth(view, launch + sync):
         return None
     late_text, whole = times(launch + sync, step)
     title = f"The GPU waits for the host between steps: {late_text} of {whole}."
@@ -92,17 +101,17 @@ def _queued(view: View) -> Finding | None:
     """Idle time between kernels that the GPU already had: only fewer or overlapping kernels remove it."""
     idle, step = _idle(view, "dependency"), _step(view)
     kernels = int(view.table.kernels[view.used[view.representative]])
-    if idle < _WORTH_A_LINE * step or kernels < _MANY_KERNELS:
+    if not _worth(view, idle) or kernels < _MANY_KERNELS:
         return None
     lost, whole, each = times(idle, step, idle / kernels)
     title = f"The GPU pauses between kernels already queued: {lost} of {whole}, {each} per kernel."
     why = f"{kernels} kernels a step: fuse them, or let them overlap (programmatic dependent launch, more streams)."
-    return Finding("kernel-boundaries", title, why, idle)
+    return Finding("kernel-boundaries", title, f"{costliest_pair(view, 'dependency')} {why}".strip(), idle)
 
 
 def _profiler(view: View) -> Finding | None:
-    idle, step = _idle(view, "profiler"), _step(view)
-    if idle < _WORTH_A_LINE * step:
+    idle = _idle(view, "profiler")
+    if not _worth(view, idle):
         return None
     title = f"The profiler itself stopped the launching thread for {format_time(idle)} of the step."
     return Finding("profiler-overhead", title, "Without nsys this time is not lost; trace fewer APIs.", None)

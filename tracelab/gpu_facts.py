@@ -12,7 +12,8 @@ _FP8 = ("fp8", "e4m3", "e5m2", "float8", "int8")
 
 @dataclass(frozen=True)
 class Machine:
-    """`bandwidth_source` is `option`, `datasheet`, `trace` or None; FLOP/s are dense. `limits` None: unknown."""
+    """`bandwidth_source` is `option`, `datasheet`, `datasheet of NAME` (by --gpu), `trace` or None; FLOP/s are dense.
+    `limits` None: unknown."""
 
     name: str
     sm_count: int | None
@@ -33,6 +34,8 @@ def machine(gpu: Gpu, facts: Facts) -> Machine:
     spec = by_option(facts.gpu) if facts.gpu else datasheet(gpu.name, gpu.memory_bytes, gpu.sm_count)
     sm_count = gpu.sm_count or (spec.sm_count if spec else None)
     bandwidth, source = _bandwidth(gpu, facts, spec)
+    if source == "datasheet" and spec is not None and spec != datasheet(gpu.name, gpu.memory_bytes, gpu.sm_count):
+        source = f"datasheet of {spec.name}"
     capability = (gpu.compute_major, gpu.compute_minor or 0)
     major, minor = capability if gpu.compute_major else spec.compute_capability if spec else (None, None)
     limits = SmLimits.with_defaults(

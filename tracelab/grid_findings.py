@@ -1,61 +1,76 @@
 """Starved grids: which kernels leave SMs without a block, and what more blocks could save."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tracelab.kernel_names import shorten
-from tracelab.phase_work import mbu_of_phase
-from tracelab.result import Finding, Row
+from tracelab.phase_work import work_of_phase
+from tracelab.result import Finding
 from tracelab.units import percent
 from tracelab.units import time as format_time
 from tracelab.view import View
 
 _STARVED_MBU = 0.3  # below it a half-empty GPU is not bandwidth-bound, so more blocks will pay
+_NEXT_TO_NOTHING = 0.05  # a phase whose floor is below this share of its time is not slow for what it moves
 _WORTH_A_LINE = 0.05  # share of the kernel sum from which one kernel is a finding of its own
 
 
-def findings(view: View, rows: Sequence[Row]) -> list[Finding]:
+@dataclass(frozen=True)
+class Underfill:
+    """The launches of one kernel in one phase that reach fewer than 90 % of the SMs: per step, with their time in ns,
+    share of the kernel sum, least and most SMs reached and blocks, and time × (1 − fill)."""
+
+    kernel: str
+    phase: str
+    calls: float
+    time_ns: int
+    share: float
+    sms: tuple[int, int]
+    blocks: tuple[int, int]
+    saving_ns: int
+
+
+def findings(view: View, under: Sequence[Underfill]) -> list[Finding]:
     """One finding per starved kernel that matters, one for the other grids that reach too few SMs together."""
-    under = [row for row in rows if row["underfills"]]
-    alone = [row for row in under if row["share"] >= _WORTH_A_LINE]
-    rest = [row for row in under if row["share"] < _WORTH_A_LINE]
-    found = [_starved(view, row) for row in alone]
+    alone = [use for use in under if use.share >= _WORTH_A_LINE]
+    rest = [use for use in under if use.share < _WORTH_A_LINE]
+    found = [_starved(view, use) for use in alone]
     return [*found, _together(view, rest)] if rest else found
 
 
-def _saving(row: Row) -> int:
-    return round(float(row["time_ns_per_step"]) * (1.0 - float(row["sm_fill"])))
+def _span(low_high: tuple[int, int]) -> str:
+    low, high = low_high
+    return str(low) if low == high else f"{low}–{high}"
 
 
-def _blocks(row: Row) -> str:
-    return "1 block" if row["blocks"] == 1 else f"{row['blocks']} blocks"
-
-
-def _starved(view: View, row: Row) -> Finding:
-    sms = view.machine.sm_count or 0
-    mbu = mbu_of_phase(view, row["phase"])
-    reached = sms - row["idle_sms"]
+def _starved(view: View, use: Underfill) -> Finding:
+    blocks = "1 block" if use.blocks == (1, 1) else f"{_span(use.blocks)} blocks"
     title = (
-        f"{shorten(row['kernel'], 48)} reaches {reached} of {sms} SMs ({_blocks(row)}): "
-        f"{format_time(row['time_ns_per_step'])}, {percent(row['share'])} of GPU time."
+        f"{shorten(use.kernel)} reaches {_span(use.sms)} of {view.machine.sm_count} SMs ({blocks}): "
+        f"{format_time(use.time_ns)}, {percent(use.share)} of GPU time."
     )
-    if mbu is not None and mbu < _STARVED_MBU:
-        why = f"MBU of {row['phase']} is {percent(mbu, 0)}: starved, not bandwidth-bound; more blocks will pay."
-        return Finding("starved-grid", title, why, _saving(row))
-    known = (
-        f"MBU of {row['phase']} is {percent(mbu, 0)}." if mbu is not None else "Split a serial axis over more blocks."
-    )
-    return Finding("underfilled-grid", title, known, _saving(row))
+    work = work_of_phase(view, use.phase)
+    if work is None or work.mbu is None:
+        return Finding("underfilled-grid", title, "Split a serial axis over more blocks.", use.saving_ns)
+    known = f"MBU of {use.phase} is {percent(work.mbu, 0)}"
+    if work.floor_ns < _NEXT_TO_NOTHING * work.busy_ns:
+        why = f"{known}: the phase moves next to nothing; fuse the kernel with a neighbour, or give it more blocks."
+        return Finding("starved-grid", title, why, use.saving_ns)
+    if work.mbu < _STARVED_MBU:
+        why = f"{known}: starved, not bandwidth-bound; more blocks will pay."
+        return Finding("starved-grid", title, why, use.saving_ns)
+    why = f"{known}; this kernel leaves SMs empty: split a serial axis (KV, K) over more blocks."
+    return Finding("underfilled-grid", title, why, use.saving_ns)
 
 
-def _together(view: View, rows: Sequence[Row]) -> Finding:
-    sms = view.machine.sm_count or 0
-    kernels = sum(row["calls_per_step"] for row in rows)
-    most = max(sms - row["idle_sms"] for row in rows)
-    time_ns = sum(row["time_ns_per_step"] for row in rows)
-    share = sum(row["share"] for row in rows)
+def _together(view: View, uses: Sequence[Underfill]) -> Finding:
+    calls = sum(use.calls for use in uses)
+    most = max(use.sms[1] for use in uses)
+    reach = f"{most} or fewer" if most > 1 else "1"
     title = (
-        f"{kernels:.4g} kernels a step reach {most} or fewer of {sms} SMs: "
-        f"{format_time(time_ns)}, {percent(share)} of GPU time."
+        f"{calls:.4g} {'kernel a step reaches' if calls == 1 else 'kernels a step reach'} {reach} of "
+        f"{view.machine.sm_count} SMs: {format_time(sum(use.time_ns for use in uses))}, "
+        f"{percent(sum(use.share for use in uses))} of GPU time."
     )
     why = "Fuse them with their neighbours, or give them more blocks."
-    return Finding("underfilled-grids", title, why, sum(_saving(row) for row in rows))
+    return Finding("underfilled-grids", title, why, sum(use.saving_ns for use in uses))

@@ -5,27 +5,32 @@ import numpy as np
 from tracelab.failures import is_module_load
 from tracelab.result import Finding
 from tracelab.step_table import USED
+from tracelab.steps import step_of_calls
+from tracelab.trace import I64
 from tracelab.units import time as format_time
 from tracelab.view import View
+
+_NAMED = 3
 
 
 def module_load_finding(view: View) -> Finding | None:
     """A finding where a step loaded modules; it promises no time, since such steps are left out when others remain."""
+    calls = view.trace.calls
     rows = np.flatnonzero(view.trace.calls_named(is_module_load))
-    if len(rows) == 0 or len(view.table) == 0 or view.group.source == "whole-trace":
+    step = step_of_calls(view.trace, view.group, rows)
+    inside = rows[np.isin(step, view.table.step)]
+    if len(inside) == 0:
         return None
-    steps = view.table.step
-    first = np.searchsorted(view.trace.calls.start[rows], view.group.host_start[steps])
-    last = np.searchsorted(view.trace.calls.start[rows], view.group.host_end[steps])
-    hit = np.flatnonzero(last > first)
-    if len(hit) == 0:
-        return None
-    host_ns = int((view.trace.calls.end[rows] - view.trace.calls.start[rows]).sum())
-    names = ", ".join(view.group.names[int(steps[i])] for i in hit[:3])
-    more = f" and {len(hit) - 3} more" if len(hit) > 3 else ""
-    calls = "1 call" if len(rows) == 1 else f"{len(rows)} calls"
-    took = format_time(host_ns)
-    title = f"Modules were loaded or compiled inside {names}{more}: {calls}, {took} of host time."
-    left_out = np.isin(view.table.reason[hit], (USED,)).sum() == 0
+    hit = np.flatnonzero(np.isin(view.table.step, step))
+    counted = "1 call" if len(inside) == 1 else f"{len(inside)} calls"
+    took = format_time(int((calls.end[inside] - calls.start[inside]).sum()))
+    title = f"Modules were loaded or compiled inside {_steps(view, hit)}: {counted}, {took} of host time."
+    left_out = not (view.table.reason[hit] == USED).any()
     said = "Left out of the statistics." if left_out else "Warm up before the window, or load modules eagerly."
     return Finding("module-load", title, said)
+
+
+def _steps(view: View, hit: I64) -> str:
+    if len(hit) > _NAMED:
+        return f"{len(hit)} of {len(view.table)} steps"
+    return ", ".join(f"step {int(step)}" for step in view.table.step[hit])

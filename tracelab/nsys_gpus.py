@@ -23,6 +23,7 @@ _OLD_GPUS = tables.TableSpec(
 )
 _SYSTEM_ENV = tables.TableSpec("TARGET_INFO_SYSTEM_ENV", (), ("name", "value"))
 _BYTES_PER_KB = 1000
+_IMPLAUSIBLE = 1 << 50  # above any memory size in bytes and any bandwidth in bytes/s
 
 
 def read_gpus(connection: sqlite3.Connection) -> tuple[list[tuple[Gpu, int | None]], Notes]:
@@ -143,7 +144,8 @@ def _from_json(index: int, entry: Any) -> tuple[Gpu, int | None]:
 
 
 def _known(value: np.int64 | int) -> int | None:
-    return int(value) if value not in (NULL, 0) else None
+    """A positive number of plausible size, else None: missing, 0 (unknown in old exports) or damaged."""
+    return int(value) if 0 < value < _IMPLAUSIBLE else None
 
 
 def _known_or_zero(raw: dict[str, np.ndarray[Any, np.dtype[np.int64]]], row: int) -> int | None:

@@ -15,7 +15,7 @@ from tracelab.nsys_gpus import device_map, read_gpus
 from tracelab.nsys_nvtx import Marks, RawRanges, read_nvtx
 from tracelab.nsys_ops import RawOps, link_calls, read_ops
 from tracelab.nsys_raw import Identities, Names, read_strings
-from tracelab.sqlite_read import NULL, open_readonly, read_ints, read_texts, table_names
+from tracelab.sqlite_read import NULL, open_readonly, read_ints, read_texts, table_names, timed
 from tracelab.trace import ABSENT, I32, I64, Calls, Diagnostic, GraphNodes, Overheads, Trace
 
 Columns = dict[str, I64]
@@ -120,13 +120,18 @@ def _only_api_classes(raw: Columns) -> Columns:
     # Class 67 repeats a call for its backtrace (same correlation id, return value 0 even if the call failed).
     event_class = raw["eventClass"]
     keep = (event_class == 0) | (event_class == 1) | (event_class == NULL)
-    keep &= (raw["start"] != NULL) & (raw["end"] != NULL)
+    keep &= timed(raw["start"]) & (raw["end"] != NULL)
     return raw if keep.all() else {name: column[keep] for name, column in raw.items()}
+
+
+def _plausible_end(start: I64, end: I64) -> I64:
+    """Ends that lie after their start and within any capture; damaged ones become the start."""
+    return np.where((end < start) | ~timed(end), start, end)
 
 
 def _calls(raw: Columns, names: I32, identities: Identities) -> Calls:
     thread = identities.thread_codes(raw["globalTid"])
-    end = np.maximum(raw["start"], raw["end"])
+    end = _plausible_end(raw["start"], raw["end"])
     order = order_by(raw["start"], end, thread, raw["correlationId"], names)
     returned = raw["returnValue"]
     return Calls(
@@ -142,7 +147,7 @@ def _calls(raw: Columns, names: I32, identities: Identities) -> Calls:
 
 
 def _overheads(raw: Columns, names: I32, identities: Identities) -> Overheads:
-    keep = (raw["start"] != NULL) & (raw["end"] > raw["start"])
+    keep = timed(raw["start"]) & timed(raw["end"]) & (raw["end"] > raw["start"])
     thread = identities.thread_codes(raw["globalTid"])[keep]
     start, end, name = raw["start"][keep], raw["end"][keep], names[keep]
     order = order_by(start, end, thread, name)
@@ -153,7 +158,7 @@ def _overheads(raw: Columns, names: I32, identities: Identities) -> Overheads:
 def _graph_nodes(connection: sqlite3.Connection) -> Columns:
     new, old = read_ints(connection, tables.GRAPH_NODES), read_ints(connection, tables.GRAPH_NODES_OLD)
     both = {name: np.concatenate((new[name], old[name])) for name in new}
-    keep = (both["graphNodeId"] != NULL) & (both["start"] != NULL)
+    keep = (both["graphNodeId"] != NULL) & timed(both["start"])
     return {name: column[keep] for name, column in both.items()}
 
 

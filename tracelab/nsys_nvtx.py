@@ -11,7 +11,7 @@ import numpy as np
 from tracelab import nsys_tables as tables
 from tracelab.arrays import group_ids
 from tracelab.nsys_raw import Identities, Names
-from tracelab.sqlite_read import NULL, read_ints, read_texts
+from tracelab.sqlite_read import NULL, read_ints, read_texts, timed
 from tracelab.trace import I32, I64, PUSH_POP, START_END, Ranges
 
 _RECORD_KEY = "tracelab.workload"
@@ -66,8 +66,8 @@ def read_nvtx(connection: sqlite3.Connection, names: Names) -> tuple[RawRanges, 
 
 
 def _ranges(connection: sqlite3.Connection, raw: dict[str, I64], codes: I32, names: Names) -> RawRanges:
-    is_range = np.isin(raw["eventType"], tables.NVTX_PUSH_POP + tables.NVTX_START_END) & (raw["start"] != NULL)
-    inverted = is_range & (raw["end"] != NULL) & (raw["end"] < raw["start"])
+    is_range = np.isin(raw["eventType"], tables.NVTX_PUSH_POP + tables.NVTX_START_END) & timed(raw["start"])
+    inverted = is_range & (raw["end"] != NULL) & ((raw["end"] < raw["start"]) | ~timed(raw["end"]))
     keep = is_range & ~inverted
     domain, domains = _domains(raw, codes, names)
     notes: tuple[tuple[str, str], ...] = ()

@@ -10,7 +10,7 @@ import numpy as np
 from tracelab import nsys_tables as tables
 from tracelab.arrays import lookup, order_by
 from tracelab.nsys_raw import Identities, Names
-from tracelab.sqlite_read import NULL, read_ints
+from tracelab.sqlite_read import NULL, read_ints, timed
 from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, MEMCPY, MEMSET, Calls, Loss, Ops
 
 _SHAPE = {
@@ -19,8 +19,6 @@ _SHAPE = {
     "dynamic_shared_bytes": "dynamicSharedMemory",
 }  # fmt: skip
 _INT32_MAX = int(np.iinfo(np.int32).max)
-# Times are clipped here: no capture lasts 2^60 ns (36 years), and sums of two such times still fit an int64.
-_TIME_LIMIT_NS = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,9 @@ def read_ops(connection: sqlite3.Connection, names: Names) -> RawOps:
     parts.append(_graphs(connection, names))
     columns = {name: _join([part[0] for part in parts], name) for name in _ALL}
     codes = np.concatenate([part[1] for part in parts])
-    untimed = (columns["start"] == NULL) | (columns["end"] == NULL) | ((columns["start"] == 0) & (columns["end"] == 0))
-    untimed |= (np.abs(columns["start"]) > _TIME_LIMIT_NS) | (np.abs(columns["end"]) > _TIME_LIMIT_NS)
-    inverted = ~untimed & (columns["end"] < columns["start"])
+    start, end = columns["start"], columns["end"]
+    untimed = ~(timed(start) & timed(end)) | ((start == 0) & (end == 0))
+    inverted = ~untimed & (end < start)
     keep = ~(untimed | inverted)
     loss = Loss(untimed=int(untimed.sum()), inverted=int(inverted.sum()))
     if not keep.all():
@@ -121,7 +119,7 @@ def _graphs(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I64
     graph_id, exec_id = raw.pop("graphId"), raw.pop("graphExecId")
     graph = np.where(exec_id == NULL, graph_id, exec_id)
     unique, inverse = np.unique(graph, return_inverse=True)
-    labels = ["CUDA graph" if g == NULL else f"CUDA graph {g}" for g in unique]
+    labels = ["CUDA_graph" if g == NULL else f"CUDA_graph_{g}" for g in unique]  # one word: names are shortened
     raw["graphNodeId"] = np.where(graph == NULL, NULL, graph << 32)
     return _with_kind(raw, GRAPH), names.by_text(labels)[inverse]
 

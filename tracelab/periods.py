@@ -11,6 +11,7 @@ _REPEATS = 3  # exact repetitions that make a loop
 _RAREST = 64  # symbols whose distances propose periods; the rarest occur once per step
 _NEIGHBOURS = 4  # … up to this many times per step
 _EVIDENCE = 12  # symbols that a loop must cover: three equal kernels alone are no loop
+_MOSTLY = 2 / 3  # share of the periods in which a position must be marked to begin a step
 _ENOUGH = 0.5  # share of the sequence that the loop must cover
 
 
@@ -46,13 +47,19 @@ def find_loop(symbols: I64, marks: I64) -> Loop | None:
     return min(loops, key=lambda loop: (-loop.covered, loop.length))
 
 
-def boundaries(symbols: I64, loop: Loop, weight: I64) -> I64:
-    """First position of every whole period. The loop is cut where `weight` (say, the host's pause before each
-    position) is largest in the median, in every run at the same symbol."""
+def boundaries(symbols: I64, loop: Loop, pauses: I64, marks: I64) -> I64:
+    """First position of every whole period, in every run at the same symbol.
+
+    The loop is cut just after the host took a step's result: at a position that is marked (see `find_loop`) in most
+    periods, of several the one before which the host paused longest in the median; without marks, at the longest pause.
+    """
     longest = int(np.argmax(loop.stops - loop.starts))
     start, p = int(loop.starts[longest]), loop.length
     repeats = (int(loop.stops[longest]) - start) // p
-    cut = int(np.argmax(np.median(weight[start : start + repeats * p].reshape(repeats, p), axis=0)))
+    inside = marks[(marks >= start) & (marks < start + repeats * p)]
+    marked = np.bincount((inside - start) % p, minlength=p) >= _MOSTLY * repeats
+    typical = np.median(pauses[start : start + repeats * p].reshape(repeats, p), axis=0)
+    cut = int(np.argmax(np.where(marked, typical, -1.0) if marked.any() else typical))
     template = symbols[start + cut : start + cut + p]
     if cut + p > int(loop.stops[longest]) - start:
         template = np.roll(symbols[start : start + p], -cut)

@@ -11,13 +11,12 @@ from tracelab.view import View
 
 @dataclass(frozen=True)
 class PhaseWork:
-    """One phase of the record: mean busy time (ns, overlaps shared evenly) and kernels per step, bytes, floor, MBU."""
+    """One phase of the record: mean busy time per step (ns, overlaps shared evenly), bytes, floor and MBU."""
 
     phase: str
     bytes: float
     floor_ns: int
     busy_ns: float
-    kernels: float
     mbu: float | None
 
 
@@ -39,19 +38,17 @@ def phase_work(view: View) -> list[PhaseWork]:
     if not beta:
         return []
     busy = busy_by_phase(view)
-    counts = np.bincount(view.phases.op_phase[view.ops[view.is_kernel]], minlength=len(view.phases.names))
     dtype = str((view.trace.workload or {}).get("dtype") or "bf16")
     found = []
     for name, (moved, flops) in view.floor.phases.items():
         codes = [code for code, path in enumerate(view.phases.names) if code and belongs(path, name)]
         time_ns = float(busy[codes].sum())
         if moved and time_ns > 0:
-            kernels = view.per_step(int(counts[codes].sum()))
             ns, _ = floor_ns(view.machine, dtype, moved, flops)
-            found.append(PhaseWork(name, moved, ns, time_ns, kernels, moved / (time_ns / NS_PER_S * beta)))
+            found.append(PhaseWork(name, moved, ns, time_ns, moved / (time_ns / NS_PER_S * beta)))
     return found
 
 
-def mbu_of_phase(view: View, path: str) -> float | None:
-    """MBU of the record's phase that the path `path` is part of; None where it is unknown."""
-    return next((work.mbu for work in phase_work(view) if belongs(path, work.phase)), None)
+def work_of_phase(view: View, path: str) -> PhaseWork | None:
+    """Work of the record's phase that the path `path` is part of; None where it is unknown."""
+    return next((work for work in phase_work(view) if belongs(path, work.phase)), None)

@@ -11,6 +11,7 @@ _BYTES = {
     "": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
     "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
 }  # fmt: skip
+_SLOWEST_MEMORY = 1e9  # bytes/s: below it a unit was forgotten; no GPU's memory is that slow
 _FLOPS = {"": 1.0, "flop": 1.0, "gflop": 1e9, "tflop": 1e12, "g": 1e9, "t": 1e12}
 _LATEST_NS = 1 << 60  # 36 years: the loader takes no time beyond
 _TIMES_NS = {"": 1e9, "s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "ns": 1.0}
@@ -33,7 +34,10 @@ def flop_count(option: str, text: str | None) -> float | None:
 
 def bandwidth(option: str, text: str | None) -> float | None:
     """A bandwidth in bytes per second: `4.8TB/s`, `3350GB/s`, `4.8e12`."""
-    return _parse(option, text.removesuffix("/s") if text else text, _BYTES, "4.8TB/s or 4.8e12")
+    value = _parse(option, text.removesuffix("/s") if text else text, _BYTES, "4.8TB/s or 4.8e12")
+    if value is not None and value < _SLOWEST_MEMORY:
+        raise UsageError(f"{option} {text!r} is less than 1 GB/s; give the unit, as in 4.8TB/s.")
+    return value
 
 
 def window_ns(option: str, text: str | None) -> tuple[int, int] | None:

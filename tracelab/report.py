@@ -78,6 +78,7 @@ class LeftOut:
     name: str
     reason: str
     span_ns: int
+    kernels: int = 0
 
 
 @dataclass(frozen=True)

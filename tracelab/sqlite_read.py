@@ -14,9 +14,14 @@ import numpy as np
 from tracelab.capture.cache import cache_folder
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
-from tracelab.trace import I64
+from tracelab.trace import I64, TIME_LIMIT_NS, Bool
 
 NULL = int(np.iinfo(np.int64).min)  # stands for SQL NULL: no time, id or size of a trace is -2^63
+
+
+def timed(column: I64) -> Bool:
+    """Which values are times: not NULL, and within any capture."""
+    return (column >= -TIME_LIMIT_NS) & (column <= TIME_LIMIT_NS)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from tracelab.arrays import U64, group_starts, group_sum, mix_hash, order_by
 from tracelab.failures import is_module_load
 from tracelab.intervals import new_coverage
 from tracelab.options import Selection
-from tracelab.steps import StepGroup
+from tracelab.steps import StepGroup, step_of_calls
 from tracelab.trace import GRAPH, I32, I64, KERNEL, Bool, Trace
 
 NO_NEXT = int(np.iinfo(np.int64).max)  # next_start of the last step of a group
@@ -158,17 +158,7 @@ def _warm_up(table: StepTable, skip: int) -> Bool:
 
 def _loads_modules(trace: Trace, group: StepGroup, steps: I32) -> Bool:
     """Steps inside whose host window their process loaded a module or compiled code."""
-    rows = np.flatnonzero(trace.calls_named(is_module_load))
-    hit = np.zeros(len(steps), bool)
-    if group.source == "whole-trace":
-        return hit
-    for process in np.unique(trace.calls.process[rows]):
-        times = trace.calls.start[rows[trace.calls.process[rows] == process]]
-        mine = np.flatnonzero(group.process[steps] == process)
-        first = np.searchsorted(times, group.host_start[steps[mine]], side="left")
-        last = np.searchsorted(times, group.host_end[steps[mine]], side="right")
-        hit[mine] = last > first
-    return hit
+    return np.isin(steps, step_of_calls(trace, group, np.flatnonzero(trace.calls_named(is_module_load))))
 
 
 def _unlike_most(signature: U64, among: Bool) -> Bool:

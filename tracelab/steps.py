@@ -137,3 +137,20 @@ def _combine(trace: Trace, parts: list[Inferred]) -> StepGroup:
         op_step=op_step,
         inside_range=parts[0].inside_range,
     )
+
+
+def step_of_calls(trace: Trace, group: StepGroup, rows: I64) -> I32:
+    """The step of `group` in whose host window, in its own process, each call of `rows` starts; ABSENT if none."""
+    found = np.full(len(rows), ABSENT, np.int32)
+    if group.source == "whole-trace":
+        return found
+    process = trace.calls.process[rows]
+    for code in np.unique(process):
+        steps = np.flatnonzero(group.process == code)
+        steps = steps[np.argsort(group.host_start[steps], kind="stable")]
+        asked = np.flatnonzero(process == code)
+        time_ns = trace.calls.start[rows[asked]]
+        at = np.searchsorted(group.host_start[steps], time_ns, side="right") - 1
+        inside = (at >= 0) & (time_ns <= group.host_end[steps[np.maximum(at, 0)]] if len(steps) else False)
+        found[asked[inside]] = steps[at[inside]]
+    return found

@@ -101,8 +101,9 @@ def _by_graph(trace: Trace, sequence: _Sequence, process: int, inside: int) -> I
     if len(first) < 2:
         return None
     graph = node[first] >> 32
-    loop = find_loop(graph, _marks(trace, process, key[first]))
-    starts = boundaries(graph, loop, _pauses(trace, ops[first], key[first])) if loop else np.arange(len(first))
+    marks = _marks(trace, process, key[first])
+    loop = find_loop(graph, marks)
+    starts = boundaries(graph, loop, _pauses(trace, ops[first], key[first]), marks) if loop else np.arange(len(first))
     length = loop.length if loop else 1
     ends = np.append(key[first], _limit(trace, inside))[starts + length]
     label = "CUDA graph launch" if length == 1 else f"{length} CUDA graph launches"
@@ -113,10 +114,11 @@ def _by_period(trace: Trace, sequence: _Sequence, process: int, inside: int) -> 
     is_kernel = trace.ops.kind[sequence.ops] == KERNEL
     kernels, key = sequence.ops[is_kernel], sequence.key[is_kernel]
     symbols = trace.ops.name[kernels].astype(np.int64)
-    loop = find_loop(symbols, _marks(trace, process, key))
+    marks = _marks(trace, process, key)
+    loop = find_loop(symbols, marks)
     if loop is None:
         return None
-    starts = boundaries(symbols, loop, _pauses(trace, kernels, key))
+    starts = boundaries(symbols, loop, _pauses(trace, kernels, key), marks)
     ends = np.append(key, _limit(trace, inside))[starts + loop.length]
     label = "period of 1 kernel" if loop.length == 1 else f"period of {loop.length} kernels"
     return _windows("period", label, process, sequence, key[starts], ends, inside)

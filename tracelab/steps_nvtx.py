@@ -131,7 +131,7 @@ def _patterns(trace: Trace, forest: Forest, launched: Launches) -> tuple[I64, Bo
 
 
 def _has_work(trace: Trace, forest: Forest, launched: Launches) -> Bool:
-    working = launched.rows[launched.gpu_ns > 0]
+    working = launched.rows[trace.first_op_of_call[launched.rows] >= 0]
     ones = np.ones(len(working), np.int64)
     own = work_in_ranges(trace, forest.rows, working, ones) > 0
     lone = working[without_own_range(trace, forest, working)]

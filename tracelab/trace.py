@@ -19,6 +19,8 @@ U8 = NDArray[np.uint8]
 Bool = NDArray[np.bool_]
 
 ABSENT = -1
+# Times beyond this are damage: no capture lasts 2^60 ns (36 years), and the sum of a few such times fits an int64.
+TIME_LIMIT_NS = 1 << 60
 
 KERNEL, MEMCPY, MEMSET, GRAPH = range(4)  # Ops.kind
 

@@ -47,6 +47,13 @@ def times(*values_ns: float) -> tuple[str, ...]:
     return tuple(f"{number(value, unit)} {unit.symbol}" for value in values_ns)
 
 
+def less(whole_ns: float, part_ns: float) -> str:
+    """What is left of a time, so that whole − part = rest as printed."""
+    unit = time_unit([whole_ns])
+    rest = round(whole_ns / unit.ns, unit.decimals) - round(part_ns / unit.ns, unit.decimals)
+    return f"{rest:.{unit.decimals}f} {unit.symbol}"
+
+
 def round_column(values_ns: Sequence[float], unit: TimeUnit, total_ns: float | None = None) -> list[str]:
     """A column of times, rounded so that it adds up to the printed total.
 

@@ -129,6 +129,7 @@ def build_report(
     from tracelab.analysis import attribute, report
     from tracelab.load import load_trace
 
+    keep_input(trace, values.get("output"))
     selection, facts = selection_of(values), facts_of(values)
     analysis = attribute(load_trace(trace, values.get("nsys")), facts, selection)
     return report(analysis, analyzers, capture, recording)
@@ -147,14 +148,25 @@ def render(report: "Report", values: Values, analyzer: str | None = None) -> str
     return str(text)
 
 
+def keep_input(trace: Path, output: Path | None) -> None:
+    """Raise UsageError if `output` is the trace itself, by whatever name, or its write-ahead log."""
+    if output is None or not output.exists():
+        return
+    if any(path.exists() and output.samefile(path) for path in (trace, trace.with_name(trace.name + "-wal"))):
+        raise UsageError(f"-o {output} would overwrite the trace; give another file.")
+
+
 def write(text: str, output: Path | None) -> None:
     """Print `text`, or write it to the file `output`."""
     body = text if text.endswith("\n") else text + "\n"
-    if output is None:
+    try:
+        if output is not None:
+            output.write_text(body, encoding="utf-8")
+            return
         sys.stdout.write(body)
         sys.stdout.flush()
-        return
-    try:
-        output.write_text(body, encoding="utf-8")
+    except BrokenPipeError:
+        raise  # the reader of a pipe had enough; no error
     except OSError as error:
-        raise InputError(f"{output}: cannot be written ({error.strerror or error}).") from error
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python tries to flush it again at exit
+        raise InputError(f"{output or 'stdout'}: cannot be written ({error.strerror or error}).") from error
