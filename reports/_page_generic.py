@@ -51,7 +51,7 @@ def _metrics(result: Result, view: View) -> list[Line]:
     columns = [Column("value", values)]
     if any(spread):
         columns.append(Column("min–max", spread, drop=1))
-    return table("metric", fitted([_heading(key) for key in result.metrics]), columns, view)
+    return table("metric", fitted([_heading(key, view) for key in result.metrics]), columns, view)
 
 
 def _metric_text(key: str, metric: Metric, result: Result) -> str:
@@ -100,7 +100,7 @@ def _table(rows: Sequence[Row], view: View) -> list[Line]:
 def _column(index: int, key: str, values: Sequence[Any], unit: TimeUnit, view: View) -> Column:
     """Numbers to the right, words to the left; on a narrow screen the last columns go first, times and shares last."""
     drop = 1 if _is_time(key) or key.endswith("share") else index + 1
-    title = f"{_heading(key)} {unit.symbol}" if _is_time(key) else _heading(key)
+    title = f"{_heading(key, view)} {unit.symbol}" if _is_time(key) else _heading(key, view)
     if key in _KERNEL_KEYS and not view.full_names:
         width = None if view.width > _NARROW else _KERNEL_WIDTH if view.width >= _SCREEN else _KERNEL_WIDTH_NARROW
         return Column(title, shorten_all([str(v) for v in values], width), right=False, drop=drop)
@@ -164,7 +164,7 @@ def _is_time(key: str) -> bool:
     return "ns" in key.split("_")
 
 
-def _heading(key: str) -> str:
-    """`time_ns_per_step` as `time per step`, `ns_per_step` the same."""
-    words = key.split("_")
+def _heading(key: str, view: View) -> str:
+    """`time_ns_per_step` as `time per step`, `ns_per_step` the same; in a trace without steps as `time`."""
+    words = (key if view.per_step else key.removesuffix("_per_step")).split("_")
     return " ".join(["time", *words[1:]] if words[0] == "ns" else [word for word in words if word != "ns"])

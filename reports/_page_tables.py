@@ -28,12 +28,14 @@ _NAME_AT_LEAST = 22  # below this a kernel name says too little, so columns go i
 
 @dataclass(frozen=True)
 class View:
-    """How the page is to look. `width` in columns; `rows`, `findings`: the most that the page shows of them."""
+    """How the page is to look. `width` in columns; `rows`, `findings`: the most that the page shows of them;
+    `per_step`: whether headings say that a number is per step."""
 
     width: int
     full_names: bool
     rows: int
     findings: int
+    per_step: bool = True
 
     @classmethod
     def of(cls, width: int | None, full_names: bool) -> "View":

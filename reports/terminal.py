@@ -12,7 +12,7 @@ from tracelab.reports._page_head import devices_table, header, headline, steps_l
 from tracelab.reports._page_kernels import kernels_table
 from tracelab.reports._page_tables import Line, View, sentence, text_of
 from tracelab.reports._page_tail import failures, findings, notes, recording
-from tracelab.reports._page_values import all_devices
+from tracelab.reports._page_values import all_devices, is_whole_trace
 
 _SCREEN_LINES = 46  # the page is to fit one screen; tables give up rows for that, then findings give way
 _FEWEST_ROWS = 5
@@ -58,12 +58,13 @@ def render_result(report: Report, analyzer: str, *, full_names: bool, width: int
     notice = recording(report, view)
     blocks: list[Sequence[Line]] = [[*notice, *header(report, view), *steps_lines(report.main, view)]]
     for device in all_devices(report):
+        shown = replace(view, per_step=not is_whole_trace(device.steps))
         result = device.results.get(analyzer)
         title = f"{analyzer}, device {device.device}" if report.devices else analyzer
         if result is None:
             blocks.append(sentence(f"{title}: this report has no such result.", view))
         else:
-            blocks.append(result_lines(title, result, view, one_of_several=bool(report.devices)))
+            blocks.append(result_lines(title, result, shown, one_of_several=bool(report.devices)))
     return text_of(_joined([*blocks, notice]), color=color)
 
 

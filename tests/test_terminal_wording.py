@@ -75,6 +75,13 @@ def test_a_trace_without_steps_has_no_step_in_its_words() -> None:
     assert not re.search(r"a step|of step|of the step|these steps", text)
 
 
+def test_an_analyzer_of_a_trace_without_steps_says_nothing_per_step() -> None:
+    lines = _alone(odd_report(), "kernels")
+    assert "per step" not in "\n".join(lines)
+    assert next(line for line in lines if line.startswith("name ")).split()[-4:] == ["calls", "time", "µs", "share"]
+    assert "per step" in "\n".join(_alone(sketch_report(), "kernels"))
+
+
 def _no_phase() -> Row:
     return phase_row("(no phase)", 1, 1000, 1000, 1.0, "none")
 
