@@ -102,6 +102,14 @@ def test_a_value_that_would_stay_refuses_the_copy(tmp_path: Path, monkeypatch: p
     assert [path.name for path in tmp_path.iterdir()] == ["full.sqlite"]
 
 
+def test_one_value_that_would_stay_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = redact.Secrets(frozenset({"gemm_kernel"}), frozenset())
+    monkeypatch.setattr("tracelab.capture.scrub.collect_secrets", lambda *_: secrets)
+    monkeypatch.setattr(redact.Redactor, "_clean", lambda _self, value, _short: value.decode())
+    with pytest.raises(InputError, match="would still hold 1 value of the environment"):
+        scrub(make_export(tmp_path / "full.sqlite"), tmp_path / "shared.sqlite")
+
+
 def test_source_is_not_changed_and_mode_is_readable(tmp_path: Path) -> None:
     source = make_export(tmp_path / "full.sqlite")
     before = (source.read_bytes(), source.stat().st_mtime_ns)
