@@ -15,8 +15,10 @@ def analyze(view: View) -> Result:
         return Result(skipped="No step has GPU work on this device.")
     used = view.used
     rows = _kernel_rows(view)
-    metrics = {
-        "kernels_per_step": _count(view.table.kernels[used]),
+    # Of a graph that was traced as a whole nobody knows the kernels: no number rather than a wrong one.
+    whole_graphs = bool((view.trace.ops.kind[view.ops] == GRAPH).any())
+    counted = {} if whole_graphs else {"kernels_per_step": _count(view.table.kernels[used])}
+    metrics = counted | {
         "launches_per_step": _count(view.table.launches[used]),
         "copies_per_step": _count(view.table.copies[used]),
         "distinct_kernels": Metric(len({row["name"] for row in rows}), "kernels"),

@@ -73,7 +73,7 @@ def test_a_graph_traced_as_a_whole_stands_in_for_its_kernels(tmp_path: Path) -> 
         t = i * 1000
         trace.range(f"step {i}", t, t + 100).call(t, t + 5, "cudaGraphLaunch_v10000").graph_trace(t + 10, t + 310)
     answer = result("kernels", view(trace.save(tmp_path)))
-    assert metric(answer, "kernels_per_step") == 0
+    assert "kernels_per_step" not in answer.metrics  # nobody knows how many kernels the graph ran
     assert metric(answer, "launches_per_step") == 1
     assert row(answer, "kernels", name="CUDA_graph_2")["time_ns_per_step"] == 300
 

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from tracelab.capture.export import export_report
+from tracelab.capture.export import REPORT_SUFFIXES, export_report
 from tracelab.errors import InputError
 from tracelab.nsys_load import load_nsys_sqlite
 from tracelab.trace import Trace
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
-_REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 _DIRECTORY_MARKS = ("StringIds.parquet", "StringIds.arrow")
 
 
@@ -32,7 +31,7 @@ def _recognise(path: Path) -> str:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
     if head == _SQLITE_MAGIC:
         return "sqlite"
-    if path.name.endswith(_REPORT_SUFFIXES) and head:
+    if path.name.endswith(REPORT_SUFFIXES) and head:
         return "report"
     what = "an empty file" if not head else "not a SQLite export"
     raise InputError(
