@@ -55,8 +55,8 @@ def _times(view: View) -> dict[str, Metric]:
 
 def _shares(view: View) -> dict[str, Metric]:
     step = np.maximum(view.step_ns, 1)
-    idle = (view.idle_by_class.sum(axis=0) + view.between_by_class.sum(axis=0))[view.timed]
-    launch = view.idle_by_class[CLASSES.index("launch")][view.timed]
+    idle = (view.step_idle_by_class.sum(axis=0) + view.between_by_class.sum(axis=0))[view.timed]
+    launch = view.step_idle_by_class[CLASSES.index("launch")][view.timed]
     return {"gap_share": _ratio(idle / step), "launch_gap_share": _ratio(launch / step)}
 
 

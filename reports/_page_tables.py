@@ -5,6 +5,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -65,7 +66,7 @@ class Column:
     drop: int = 0
     styles: Sequence[str] = ()
 
-    @property
+    @cached_property
     def width(self) -> int:
         return max(map(cell_len, (self.title, *self.cells)))
 

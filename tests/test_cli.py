@@ -110,3 +110,29 @@ def test_a_window_without_a_whole_step_says_when_they_run(tmp_path: Path) -> Non
     done = tracelab("report", path, "--steps", "step", "--window", "0:120ns", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "inside --window" in done.stderr
+
+
+def test_a_log_beside_the_file_behind_a_link_is_read_and_kept(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    path = eager().save(real / "t.sqlite")
+    (real / "t.sqlite-wal").write_bytes(b"log")
+    (tmp_path / "link.sqlite").symlink_to(path)
+    done = tracelab("report", "link.sqlite", "-o", "real/t.sqlite-wal", cwd=tmp_path)
+    assert done.returncode == 2 and "overwrite the trace" in done.stderr
+    assert (real / "t.sqlite-wal").read_bytes() == b"log"
+
+
+@pytest.mark.parametrize("words", ["list", "--help"])
+def test_a_full_disk_is_no_internal_error_for_any_command(words: str) -> None:
+    command = f"{sys.executable} -m tracelab {words} > /dev/full"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "internal error" not in done.stderr and "cannot be written" in done.stderr
+
+
+def test_a_reader_that_had_enough_is_no_error(tmp_path: Path) -> None:
+    path = eager().save(tmp_path)
+    command = f"{sys.executable} -m tracelab report {path} --format json | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -14,7 +14,7 @@ from tracelab.intervals import union
 from tracelab.load import load_trace
 from tracelab.trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
 
-CORPUS = Path(os.environ.get("TRACELAB_CORPUS", "/nonexistent"))
+CORPUS = Path(os.environ.get("TRACELAB_CORPUS") or os.devnull)
 pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="TRACELAB_CORPUS names no folder")
 
 # kernels, sum, union, span, joined; all ns

@@ -11,7 +11,7 @@ from tracelab.failures import is_launch
 from tracelab.options import Facts
 from tracelab.trace import KERNEL
 
-CORPUS = Path(os.environ.get("TRACELAB_CORPUS", "/nonexistent"))
+CORPUS = Path(os.environ.get("TRACELAB_CORPUS") or os.devnull)
 pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="TRACELAB_CORPUS names no folder")
 
 BASE = CORPUS / "h200_eager_and_graph.sqlite"

@@ -23,7 +23,7 @@ def test_nothing_failed(tmp_path: Path) -> None:
 
 def test_a_failure_outside_the_steps(tmp_path: Path) -> None:
     (row,) = failures(eager().call(9000, 9005, LAUNCH, code=701), tmp_path)
-    assert (row["step"], row["phase"], row["error"]) == ("", "(no phase)", "cudaErrorLaunchOutOfResources")
+    assert (row["step"], row["phase"], row["error"]) == (None, "(no phase)", "cudaErrorLaunchOutOfResources")
     assert (row["launch"], row["severity"], row["count"]) == (True, "error", 1)
 
 
@@ -83,3 +83,11 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
 def test_without_return_values_nothing_can_be_said(tmp_path: Path) -> None:
     trace = eager().call(500, 501, LAUNCH, code=1).without("CUPTI_ACTIVITY_KIND_RUNTIME.returnValue")
     assert failures(trace, tmp_path) == []
+
+
+def test_driver_calls_inside_one_failing_runtime_call_are_one_failure(tmp_path: Path) -> None:
+    trace = eager().call(9000, 9100, LAUNCH, code=1)
+    trace.call(9010, 9020, "cuFuncGetAttribute", code=1, event_class=1)
+    trace.call(9030, 9040, "cuLaunchKernel", code=1, event_class=1)  # inside the first, not inside the second
+    (row,) = failures(trace, tmp_path)
+    assert (row["api"], row["count"]) == ("cudaLaunchKernel", 1)

@@ -9,7 +9,7 @@ import pytest
 from tracelab.errors import InputError
 from tracelab.families import FAMILIES, USER_FILE_VARIABLE, classify
 
-CORPUS = Path(os.environ.get("TRACELAB_CORPUS", "/nonexistent"))
+CORPUS = Path(os.environ.get("TRACELAB_CORPUS") or os.devnull)
 _NO_USER_FILE: dict[str, str] = {}
 
 # Real names of torch, cuBLAS, cuDNN, FlashAttention, FlashInfer, FlashMLA, vLLM, SGLang, TensorRT-LLM, llama.cpp,

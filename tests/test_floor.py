@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tracelab.errors import UsageError
 from tracelab.floor import Floor, step_floor
 from tracelab.gpu_facts import Machine, machine
 from tracelab.options import Facts
@@ -58,6 +59,25 @@ def test_phases_stay_only_with_the_recorded_total() -> None:
     parts = {"attn": {"bytes": 4e9}}
     assert floor(Facts(dtype="bf16"), bytes_per_step=9e9, params=1e9, phases=parts).phases == {"attn": (4e9, None)}
     assert floor(Facts(dtype="fp8"), bytes_per_step=9e9, params=1e9, phases=parts).phases == {}
+
+
+def test_params_alone_keep_the_records_share_of_active_ones() -> None:
+    # A mixture of 30e9 parameters reads 3e9; told to have 60e9 it reads 6e9, 12e9 bytes in bf16, and its 1e9 of KV.
+    record: dict[str, Any] = {"params": 30e9, "active_params": 3e9, "bytes_per_step": 7e9}
+    assert floor(Facts(params=60e9), **record).bytes == 12e9 + 1e9
+    assert floor(Facts(active_params=6e9), **record).bytes == 12e9 + 1e9
+    assert floor(Facts(params=30e9), **record).bytes == 7e9
+
+
+def test_a_record_that_counts_parameters_no_step_reads() -> None:
+    # 8e9 parameters are 16e9 bytes, of which the step reads 15e9: in fp8 half of that.
+    assert floor(Facts(dtype="fp8"), params=8e9, bytes_per_step=15e9).bytes == 7.5e9
+    assert floor(Facts(kv_bytes=1e9), params=8e9, bytes_per_step=15e9).bytes == 16e9
+
+
+def test_an_option_that_cannot_be_applied_is_refused() -> None:
+    with pytest.raises(UsageError, match="give --params"):
+        floor(Facts(dtype="fp8"), bytes_per_step=15e9)
 
 
 def test_tensor_parallel_shards_the_weights() -> None:

@@ -111,7 +111,7 @@ def test_harmless_codes_and_others_calls(tmp_path: Path) -> None:
     answer = result("launches", view(trace.save(tmp_path)))
     assert metric(answer, "failed_launches") == 1
     fatal = answer.tables["failed"][0]
-    assert (fatal["severity"], fatal["process"], fatal["step"]) == ("fatal", 7, "")
+    assert (fatal["severity"], fatal["process"], fatal["step"]) == ("fatal", 7, None)
     assert {r["api"] for r in answer.tables["failed"]} == {"cudaLaunchKernel", "cudaMalloc"}
     assert answer.findings[0].code == "fatal-error"
 

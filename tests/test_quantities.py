@@ -60,3 +60,8 @@ def test_windows(text: str, window: tuple[int, int]) -> None:
 def test_pitfall_b7_windows_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="--window"):
         window_ns("--window", text)
+
+
+def test_decimal_quantities_are_exact() -> None:
+    assert count("--params", "8.03B") == 8.03e9
+    assert byte_count("--kv-bytes", "134.2MB") == 134.2e6

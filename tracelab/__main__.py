@@ -17,6 +17,10 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        # Every file has its own sentence where it is opened; what is left is the output stream.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python flushes into the same error at its end
+        _fail(f"the output cannot be written ({error.strerror or error}).", 1)
     except Exception as error:
         if os.environ.get("TRACELAB_DEBUG"):
             raise

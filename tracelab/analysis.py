@@ -157,8 +157,9 @@ def _capped(finding: Finding, view: View) -> Finding:
 
 
 def _ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    def key(finding: Finding) -> tuple[bool, int]:
-        return (finding.code not in _FIRST, -(finding.saving_ns or 0))
+    def key(finding: Finding) -> tuple[int, int]:
+        urgent = _FIRST.index(finding.code) if finding.code in _FIRST else len(_FIRST)
+        return (urgent, -(finding.saving_ns or 0))
 
     return tuple(sorted(findings, key=key))
 

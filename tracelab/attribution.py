@@ -52,16 +52,30 @@ def without_own_range(trace: Trace, forest: Forest, rows: I64) -> Bool:
 def across_threads(trace: Trace, steps: Forest, rows: I64) -> I64:
     """Step range of another thread for each call of `rows`: the one open on the only thread of the call's process
     that holds a step at that time; ABSENT where none or several threads hold one."""
+    outer = np.flatnonzero(steps.parent == ABSENT)  # at most one of a thread is open at a time
     found = np.full(len(rows), ABSENT, np.int64)
-    holders = np.zeros(len(rows), np.int32)
     process, time_ns = trace.calls.process[rows], trace.calls.start[rows]
-    for thread in np.unique(steps.thread):
-        asked = np.flatnonzero(process == trace.thread_process[thread])
-        hit = steps.innermost(np.full(len(asked), thread, np.int32), time_ns[asked])
-        open_here = hit >= 0
-        holders[asked[open_here]] += 1
-        found[asked[open_here]] = hit[open_here]
-    return np.where(holders == 1, found, ABSENT)
+    owner = trace.thread_process[steps.thread[outer]]
+    for code in np.unique(process):
+        mine = outer[owner == code]
+        asked = np.flatnonzero(process == code)
+        found[asked] = _only_open(steps, mine, time_ns[asked])
+    return found
+
+
+def _only_open(steps: Forest, mine: I64, time_ns: I64) -> I64:
+    """Row of the range of `mine` that is open at each time, ABSENT where none or several are.
+
+    The numbers of the ranges begun, less those of the ranges ended, add up to the number of the only open one.
+    """
+    begun, ended = np.sort(steps.start[mine]), np.sort(steps.end[mine])
+    before = np.concatenate(([0], np.cumsum(mine[np.argsort(steps.start[mine], kind="stable")])))
+    after = np.concatenate(([0], np.cumsum(mine[np.argsort(steps.end[mine], kind="stable")])))
+    started = np.searchsorted(begun, time_ns, side="right")
+    over = np.searchsorted(ended, time_ns, side="left")
+    only = started - over == 1
+    number = np.where(only, before[started] - after[over], 0)
+    return np.where(only, steps.rows[number] if len(steps.rows) else ABSENT, ABSENT)
 
 
 def domain_mask(trace: Trace, domains: Bool) -> Bool:

@@ -4,6 +4,7 @@ import numpy as np
 
 from tracelab.arrays import group_ids
 from tracelab.failures import error_name, is_launch, judge
+from tracelab.intervals import outermost
 from tracelab.result import Row
 from tracelab.steps import step_of_calls
 from tracelab.trace import ABSENT, I64, Trace
@@ -62,14 +63,11 @@ def _severities(trace: Trace, rows: I64) -> I64:
 
 
 def _outermost(trace: Trace, rows: I64) -> I64:
-    """One of the rows of a failure that shows both as a runtime call and as the driver call inside it."""
+    """One of the rows of a failure that shows both as a runtime call and as driver calls inside it; by start."""
     order = np.lexsort((-trace.calls.end[rows], trace.calls.start[rows], trace.calls.thread[rows]))
     rows = rows[order]
-    keep = np.ones(len(rows), bool)
-    thread, end = trace.calls.thread[rows], trace.calls.end[rows]
-    inside = (thread[1:] == thread[:-1]) & (trace.calls.start[rows][1:] < end[:-1]) & (end[1:] <= end[:-1])
-    keep[1:] = ~inside
-    return rows[keep]
+    keep = outermost(trace.calls.thread[rows], trace.calls.start[rows], trace.calls.end[rows])
+    return rows[keep][np.argsort(trace.calls.start[rows[keep]], kind="stable")]
 
 
 def _steps(view: View, rows: I64) -> I64:
@@ -79,9 +77,9 @@ def _steps(view: View, rows: I64) -> I64:
     return step_of_calls(view.trace, view.group, rows).astype(np.int64)
 
 
-def _step_name(view: View, step: int) -> str:
+def _step_name(view: View, step: int) -> str | None:
     if step == ABSENT:
-        return ""
+        return None
     if view.steps.nvtx is not None:
         return view.trace.names[int(view.trace.ranges.name[step])]
     return view.group.names[step]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracelab.errors import UsageError
 from tracelab.gpu_facts import Machine
 from tracelab.options import Facts
 
@@ -55,25 +56,42 @@ def floor_ns(machine: Machine, dtype: str | None, total_bytes: float | None, flo
 
 
 def _bytes(facts: Facts, work: Mapping[str, Any]) -> float | None:
-    """Weights and the rest (the KV cache): what an option does not tell is as the record says."""
-    recorded = _number(work.get("bytes_per_step"))
-    weights_before = _weights(None, None, work)
-    weights = _weights(facts.active_params or facts.params, facts.dtype, work)
+    """Weights and the rest (the KV cache): what an option does not tell is as the record says.
+
+    Raises UsageError for an option that cannot be applied, since the record does not tell weights from the rest.
+    """
+    recorded, before = _number(work.get("bytes_per_step")), _weights(Facts(), work)
+    weights = _weights(facts, work)
     if weights is None:
+        if facts.dtype or facts.kv_bytes:
+            raise UsageError("--dtype and --kv-bytes need the number of parameters; give --params too.")
         return recorded
-    if recorded is None or weights_before is None:
+    if recorded is None or before is None:
         return weights + (facts.kv_bytes or 0.0)
-    rest = facts.kv_bytes if facts.kv_bytes is not None else max(recorded - weights_before, 0.0)
-    return recorded if (weights, facts.kv_bytes) == (weights_before, None) else weights + rest
+    if (weights, facts.kv_bytes) == (before, None):
+        return recorded
+    # A record may count parameters that no step reads (the embedding table): its weights are then at most its bytes.
+    read = min(before, recorded)
+    rest = facts.kv_bytes if facts.kv_bytes is not None else recorded - read
+    told = facts.params is not None or facts.active_params is not None
+    return (weights if told else weights * (read / before)) + rest
 
 
-def _weights(params: float | None, dtype: str | None, work: Mapping[str, Any]) -> float | None:
+def _weights(facts: Facts, work: Mapping[str, Any]) -> float | None:
     """Bytes of the weights that one GPU reads per step."""
-    count = _number(params, work.get("active_params"), work.get("params"))
+    count = _active_params(facts, work)
     if count is None:
         return None
-    per_param = BYTES_PER_PARAM.get((_text(dtype, work.get("dtype")) or "bf16").lower(), 2.0)
+    per_param = BYTES_PER_PARAM.get((_text(facts.dtype, work.get("dtype")) or "bf16").lower(), 2.0)
     return count * per_param / (_number(work.get("tensor_parallel")) or 1.0)
+
+
+def _active_params(facts: Facts, work: Mapping[str, Any]) -> float | None:
+    """Parameters read per step; `--params` alone keeps the record's share of active ones."""
+    total, active = _number(work.get("params")), _number(work.get("active_params"))
+    if facts.active_params is not None or facts.params is None:
+        return _number(facts.active_params, active, total)
+    return facts.params * (active / total) if total and active else facts.params
 
 
 def _phases(work: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:

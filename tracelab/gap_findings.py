@@ -22,7 +22,7 @@ def findings(view: View) -> list[Finding]:
 
 
 def _idle(view: View, name: str) -> int:
-    return int(view.idle_by_class[CLASSES.index(name), view.representative])
+    return int(view.step_idle_by_class[CLASSES.index(name), view.representative])
 
 
 def _step(view: View) -> int:

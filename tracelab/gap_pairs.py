@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelab.arrays import group_ids
-from tracelab.gap_classes import CLASSES
+from tracelab.gap_classes import CLASSES, PROFILER
+from tracelab.intervals import new_coverage
 from tracelab.kernel_names import shorten
 from tracelab.result import Row
-from tracelab.step_table import NO_NEXT
-from tracelab.trace import I64
 from tracelab.units import time as format_time
 from tracelab.view import View
 
@@ -22,10 +21,13 @@ def gap_pairs(view: View) -> list[Row]:
     rows = gaps.rows_within(view.table.start[view.used], view.table.end[view.used])
     if len(rows) == 0:
         return []
-    before, after, cause = names[gaps.before[rows]], names[gaps.after[rows]], gaps.cause[rows]
+    profiled = rows[gaps.by_class[PROFILER, rows] > 0]
+    cause = np.concatenate((gaps.cause[rows], np.full(len(profiled), PROFILER, np.uint8)))
+    rows = np.concatenate((rows, profiled))  # a gap that the profiler cut has a row for each part
+    before, after = names[gaps.before[rows]], names[gaps.after[rows]]
     group, first = group_ids([before, after, cause])
     total = np.zeros(len(first), np.int64)
-    np.add.at(total, group, gaps.end[rows] - gaps.start[rows])
+    np.add.at(total, group, gaps.by_class[cause, rows])
     counts = np.bincount(group)
     return [
         {
@@ -47,8 +49,9 @@ def costliest_pair(view: View, cause: str) -> str:
         return ""
     top = rows[0]
     times = f"{top['count_per_step']:.3g} times" if top["count_per_step"] > 1 else "once"
+    mean = format_time(top["ns_per_step"])
     pair = f"{shorten(top['after_kernel'])} and {shorten(top['before_kernel'])}"
-    return f"{format_time(top['ns_per_step'])} of it lie between {pair} ({times})."
+    return f"On average {mean} a step lie between {pair} ({times})."
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,7 @@ def longest_gap(view: View, causes: tuple[str, ...], idle_ns: int) -> str:
     """What the longest gap of the representative step with one of these causes ends in, and what the host did in it;
     empty if no gap stands out of `idle_ns`."""
     row = int(view.used[view.representative])
-    following = int(view.table.next_start[row])
-    stop = int(view.table.end[row]) if following == NO_NEXT else following
+    stop = min(int(view.table.end[row]), int(view.table.next_start[row]))
     gaps = view.gaps
     rows = gaps.rows_within(np.array([view.table.start[row]]), np.array([stop]))
     rows = rows[np.isin(gaps.cause[rows], [CLASSES.index(cause) for cause in causes])]
@@ -82,7 +84,8 @@ def _host_in(view: View, gap: _Gap) -> str:
     calls = view.trace.calls
     call = int(view.trace.ops.call[gap.after])
     rows = np.flatnonzero((calls.thread == calls.thread[call]) & (calls.start < gap.end) & (calls.end > gap.start))
-    spent: I64 = np.minimum(calls.end[rows], gap.end) - np.maximum(calls.start[rows], gap.start)
+    begin, end = np.maximum(calls.start[rows], gap.start), np.minimum(calls.end[rows], gap.end)
+    spent = new_coverage(np.zeros(len(rows), np.int64), begin, end)  # calls inside calls once
     by_name = np.bincount(calls.name[rows], weights=spent)
     length = gap.end - gap.start
     if len(by_name) and by_name.max() >= _NAMED * length:

@@ -12,6 +12,7 @@ from tracelab.view import View
 
 _STARVED_MBU = 0.3  # below it a half-empty GPU is not bandwidth-bound, so more blocks will pay
 _NEXT_TO_NOTHING = 0.05  # a phase whose floor is below this share of its time is not slow for what it moves
+_ONE_PERCENT = 0.01
 _WORTH_A_LINE = 0.05  # share of the kernel sum from which one kernel is a finding of its own
 
 
@@ -52,7 +53,7 @@ def _starved(view: View, use: Underfill) -> Finding:
     work = work_of_phase(view, use.phase)
     if work is None or work.mbu is None:
         return Finding("underfilled-grid", title, "Split a serial axis over more blocks.", use.saving_ns)
-    known = f"MBU of {use.phase} is {percent(work.mbu, 0)}"
+    known = f"MBU of {use.phase} is {percent(work.mbu, 0) if work.mbu >= _ONE_PERCENT else 'below 1 %'}"
     if work.floor_ns < _NEXT_TO_NOTHING * work.busy_ns:
         why = f"{known}: the phase moves next to nothing; fuse the kernel with a neighbour, or give it more blocks."
         return Finding("starved-grid", title, why, use.saving_ns)

@@ -1,12 +1,15 @@
 """Unions, complements and even shares of time intervals, in whole ns, without loops over intervals."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import group_starts
-from tracelab.trace import I64
+from tracelab.trace import I64, Bool
+
+Codes = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def union(start: I64, end: I64) -> Timeline:
     return Timeline(block_start, block_end, first, last, before)
 
 
-def shift_apart(group: I64, start: I64, end: I64) -> tuple[I64, I64]:
+def shift_apart(group: Codes, start: I64, end: I64) -> tuple[I64, I64]:
     """Move each group of intervals onto a stretch of time of its own; `group` is sorted, `start` within a group."""
     if len(group) == 0:
         return start, end
@@ -66,7 +69,18 @@ def shift_apart(group: I64, start: I64, end: I64) -> tuple[I64, I64]:
     return start + moved, end + moved
 
 
-def new_coverage(group: I64, start: I64, end: I64) -> I64:
+def outermost(group: Codes, start: I64, end: I64) -> Bool:
+    """Which intervals do not lie inside an earlier one of their group; sorted by group, start and descending end."""
+    if len(group) == 0:
+        return np.zeros(0, bool)
+    left, right = shift_apart(group, start, end)
+    reach = np.concatenate(([left[0] - 1], np.maximum.accumulate(right)[:-1]))
+    outer: Bool = right > reach
+    outer[group_starts(group)] = True
+    return outer
+
+
+def new_coverage(group: Codes, start: I64, end: I64) -> I64:
     """Time that each interval adds to the union of those before it in its group; sums to the union per group."""
     if len(group) == 0:
         return np.zeros(0, np.int64)

@@ -3,10 +3,11 @@
 import numpy as np
 
 from tracelab.failures import is_module_load
+from tracelab.intervals import outermost
 from tracelab.result import Finding
 from tracelab.step_table import USED
 from tracelab.steps import step_of_calls
-from tracelab.trace import I64
+from tracelab.trace import I32, I64, Bool
 from tracelab.units import time as format_time
 from tracelab.view import View
 
@@ -18,16 +19,33 @@ def module_load_finding(view: View) -> Finding | None:
     calls = view.trace.calls
     rows = np.flatnonzero(view.trace.calls_named(is_module_load))
     step = step_of_calls(view.trace, view.group, rows)
-    inside = rows[np.isin(step, view.table.step)]
+    inside = _outer(view, rows[_in_steps(view, rows, step)])
     if len(inside) == 0:
         return None
     hit = np.flatnonzero(np.isin(view.table.step, step))
     counted = "1 call" if len(inside) == 1 else f"{len(inside)} calls"
     took = format_time(int((calls.end[inside] - calls.start[inside]).sum()))
-    title = f"Modules were loaded or compiled inside {_steps(view, hit)}: {counted}, {took} of host time."
-    left_out = not (view.table.reason[hit] == USED).any()
+    whole = view.group.source == "whole-trace"
+    where = "between the first and the last GPU work" if whole else f"inside {_steps(view, hit)}"
+    title = f"Modules were loaded or compiled {where}: {counted}, {took} of host time."
+    left_out = len(hit) > 0 and not (view.table.reason[hit] == USED).any()
     said = "Left out of the statistics." if left_out else "Warm up before the window, or load modules eagerly."
     return Finding("module-load", title, said)
+
+
+def _in_steps(view: View, rows: I64, step: I32) -> Bool:
+    if view.group.source != "whole-trace":
+        return np.isin(step, view.table.step)
+    ops, start = view.trace.ops, view.trace.calls.start[rows]
+    inside: Bool = (start > ops.start[view.device_ops[0]]) & (start < ops.end[view.device_ops].max())
+    return inside
+
+
+def _outer(view: View, rows: I64) -> I64:
+    """The rows without calls inside other calls: a runtime call may show the driver call that it makes."""
+    calls = view.trace.calls
+    rows = rows[np.lexsort((-calls.end[rows], calls.start[rows], calls.thread[rows]))]
+    return rows[outermost(calls.thread[rows], calls.start[rows], calls.end[rows])]
 
 
 def _steps(view: View, hit: I64) -> str:

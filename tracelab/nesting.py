@@ -43,13 +43,17 @@ class Forest:
         return full
 
     def _last_started(self, thread: I32, time_ns: I64) -> I64:
-        at = np.full(len(time_ns), ABSENT, np.int64)
-        for code in np.unique(self.thread):
-            lo, hi = np.searchsorted(self.thread, (code, code + 1))
-            asked = np.flatnonzero(thread == code)
-            found = np.searchsorted(self.start[lo:hi], time_ns[asked], side="right") - 1
-            at[asked] = np.where(found >= 0, found + lo, ABSENT)
-        return at
+        """Position of the last range of the thread that has started by each time, ABSENT before its first."""
+        ranges = len(self.rows)
+        asked = np.concatenate((np.zeros(ranges, bool), np.ones(len(time_ns), bool)))
+        threads = np.concatenate((self.thread, thread))
+        order = np.lexsort((asked, np.concatenate((self.start, time_ns)), threads))
+        # Walking threads and times in order, the last range met; rows are in that order themselves.
+        position = np.where(asked[order], ABSENT, order)
+        met = np.maximum.accumulate(position)[asked[order]]
+        at = np.empty(len(time_ns), np.int64)
+        at[order[asked[order]] - ranges] = met
+        return np.where((at >= 0) & (self.thread[np.maximum(at, 0)] == thread), at, ABSENT)
 
 
 def build_forest(ranges: Ranges, keep: Bool) -> Forest:

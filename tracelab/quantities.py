@@ -1,6 +1,7 @@
 """Quantities as people write them on a command line: 8B parameters, 1.5GB, 4.8TB/s, 0.2s:250ms."""
 
 import re
+from decimal import Decimal
 
 from tracelab.errors import UsageError
 
@@ -67,7 +68,9 @@ def _parse(option: str, text: str | None, units: dict[str, float], example: str)
     if text is None:
         return None
     hit = _NUMBER.match(text)
-    value = float(hit[1]) * units[hit[2].lower()] if hit and hit[2].lower() in units else 0.0
+    known = hit is not None and hit[2].lower() in units
+    # In decimal, so that 8.03B is the number 8030000000 and not a neighbour of it.
+    value = float(Decimal(hit[1]) * Decimal(units[hit[2].lower()])) if hit and known else 0.0
     if value <= 0.0 or value == float("inf"):
         raise UsageError(f"{option} {text!r} is not a positive quantity; write it like {example}.")
     return value

@@ -93,6 +93,7 @@ def _decode(raw: bytes) -> str:
 
 @contextlib.contextmanager
 def _settled(path: Path) -> Iterator[Path]:
+    path = path.resolve()  # the log lies beside the file itself, not beside a link to it
     wal = path.with_name(path.name + "-wal")
     if not wal.exists() or wal.stat().st_size == 0:
         yield path

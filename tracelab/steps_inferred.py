@@ -8,7 +8,7 @@ from tracelab.arrays import group_starts, order_by
 from tracelab.attribution import Launches, work_in_ranges
 from tracelab.failures import is_host_wait
 from tracelab.periods import boundaries, find_loop
-from tracelab.trace import ABSENT, I32, I64, KERNEL, Trace
+from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, Trace
 
 _MAIN_SHARE = 0.5  # a graph makes the steps if it holds this share of the GPU time
 _NOT_A_SIDELINE = 0.1  # … and any loop must hold this much, or the whole trace says more
@@ -51,9 +51,14 @@ def infer_steps(trace: Trace, launched: Launches) -> list[Inferred]:
 
 
 def _matters(trace: Trace, process: int, steps: Inferred) -> bool:
-    mine = trace.ops.process == process
-    inside = int(trace.ops.duration_ns[steps.op_rows].sum())
-    return inside >= _NOT_A_SIDELINE * int(trace.ops.duration_ns[mine].sum())
+    everything = int(_computing_ns(trace, np.flatnonzero(trace.ops.process == process)).sum())
+    return int(_computing_ns(trace, steps.op_rows).sum()) >= _NOT_A_SIDELINE * everything
+
+
+def _computing_ns(trace: Trace, rows: I64) -> I64:
+    """GPU time of kernels and graphs, 0 for copies: loading the weights may take longer than the whole loop."""
+    kind = trace.ops.kind[rows]
+    return np.where((kind == KERNEL) | (kind == GRAPH), trace.ops.duration_ns[rows], 0)
 
 
 def whole_trace(trace: Trace) -> Inferred:
@@ -92,7 +97,7 @@ def _sequence(trace: Trace, process: int, inside: int) -> _Sequence:
 def _by_graph(trace: Trace, sequence: _Sequence, process: int, inside: int) -> Inferred | None:
     ops, key = sequence.ops, sequence.key
     node = trace.ops.graph_node[ops]
-    duration = trace.ops.duration_ns[ops]
+    duration = _computing_ns(trace, ops)
     in_graph = (node >= 0) & (trace.ops.call[ops] >= 0)
     if duration[in_graph].sum() < _MAIN_SHARE * duration.sum() or not in_graph.any():
         return None
@@ -101,11 +106,12 @@ def _by_graph(trace: Trace, sequence: _Sequence, process: int, inside: int) -> I
     if len(first) < 2:
         return None
     graph = node[first] >> 32
-    marks = _marks(trace, process, key[first])
+    waits = _waits(trace, process)
+    marks = _marks(waits, key[first])
     loop = find_loop(graph, marks)
     starts = boundaries(graph, loop, _pauses(trace, ops[first], key[first]), marks) if loop else np.arange(len(first))
     length = loop.length if loop else 1
-    ends = np.append(key[first], _limit(trace, inside))[starts + length]
+    ends = _ends(key[first], starts, length, waits, _limit(trace, inside))
     label = "CUDA graph launch" if length == 1 else f"{length} CUDA graph launches"
     return _windows("graph-launch", label, process, sequence, key[first[starts]], ends, inside)
 
@@ -114,12 +120,13 @@ def _by_period(trace: Trace, sequence: _Sequence, process: int, inside: int) -> 
     is_kernel = trace.ops.kind[sequence.ops] == KERNEL
     kernels, key = sequence.ops[is_kernel], sequence.key[is_kernel]
     symbols = trace.ops.name[kernels].astype(np.int64)
-    marks = _marks(trace, process, key)
+    waits = _waits(trace, process)
+    marks = _marks(waits, key)
     loop = find_loop(symbols, marks)
     if loop is None:
         return None
     starts = boundaries(symbols, loop, _pauses(trace, kernels, key), marks)
-    ends = np.append(key, _limit(trace, inside))[starts + loop.length]
+    ends = _ends(key, starts, loop.length, waits, _limit(trace, inside))
     label = "period of 1 kernel" if loop.length == 1 else f"period of {loop.length} kernels"
     return _windows("period", label, process, sequence, key[starts], ends, inside)
 
@@ -138,10 +145,25 @@ def _limit(trace: Trace, inside: int) -> int:
     return int(trace.ranges.end[inside]) + 1 if inside != ABSENT else _FOREVER_NS
 
 
-def _marks(trace: Trace, process: int, key: I64) -> I64:
-    """Positions in `key` before which the host waited for the GPU, sorted and distinct."""
+def _ends(key: I64, starts: I64, length: int, waits: I64, limit: int) -> I64:
+    """Host time at which each step ends: where the next one begins. A step that none follows ends when the host next
+    comes back from a wait, and at most twice the usual time after its last launch: what comes later is not its work."""
+    last, following = key[starts + length - 1], np.append(key, limit)[starts + length]
+    followed = np.isin(starts + length, starts)
+    usual = int(np.median((following - last)[followed])) if followed.any() else 0
+    waited = np.append(waits, limit)[np.searchsorted(waits, last, side="left")]
+    return np.where(followed, following, np.minimum(following, np.minimum(waited, last + 2 * usual) + 1))
+
+
+def _waits(trace: Trace, process: int) -> I64:
+    """Times at which the host of one process came back from a wait for the GPU, sorted."""
     rows = np.flatnonzero((trace.calls.process == process) & trace.calls_named(is_host_wait))
-    return np.unique(np.searchsorted(key, trace.calls.end[rows], side="left"))
+    return np.sort(trace.calls.end[rows])
+
+
+def _marks(waits: I64, key: I64) -> I64:
+    """Positions in `key` before which the host waited for the GPU, sorted and distinct."""
+    return np.unique(np.searchsorted(key, waits, side="left"))
 
 
 def _pauses(trace: Trace, ops: I64, key: I64) -> I64:

@@ -130,6 +130,12 @@ class View:
         return self.timeline.covered(start, end) - self.busy_ns
 
     @cached_property
+    def step_idle_by_class(self) -> I64:
+        """The same up to the next step's first op only: steps that overlap share no idle time."""
+        start, end = self.table.start[self.used], self.table.end[self.used]
+        return self.gaps.within(start, np.maximum(np.minimum(end, self.table.next_start[self.used]), start))
+
+    @cached_property
     def idle_by_class(self) -> I64:
         """Idle time in each used span by gap class; shape [len(CLASSES), steps]."""
         return self.gaps.within(self.table.start[self.used], self.table.end[self.used])
@@ -168,7 +174,7 @@ class View:
     def late_ns(self) -> I64:
         """Idle time of each used step for which the host is to blame, that between steps included."""
         late = [CLASSES.index("launch"), CLASSES.index("sync")]
-        late_ns: I64 = (self.idle_by_class[late] + self.between_by_class[late]).sum(axis=0)
+        late_ns: I64 = (self.step_idle_by_class[late] + self.between_by_class[late]).sum(axis=0)
         return late_ns
 
     def phase_name(self, code: int) -> str:

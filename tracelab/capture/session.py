@@ -143,7 +143,9 @@ def _replay(request: Request, samples: Path) -> Session:
             "that was captured elsewhere"
         )
     asked = resolve(request.arguments, workload_defaults(workload.source), workload.name)
-    recording = find_recording(samples, workload.name, asked)
+    # A recording answers for the workload's options alone: it was not captured in this window or with these flags.
+    plain = request.options == CaptureOptions() and not request.keep_environment
+    recording = find_recording(samples, workload.name, asked) if plain else None
     if recording is None:
         known = [entry.command for entry in recordings(samples) if entry.workload == workload.name]
         there = "; there are recordings of: " + ", ".join(known) if known else ""

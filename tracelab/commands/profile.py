@@ -137,7 +137,7 @@ def capture_options(values: Mapping[str, Any]) -> CaptureOptions:
     """The options of one capture. Raises UsageError for a time that is not positive or an unknown graph mode."""
     delay_s, duration_s = values["delay"], values["duration"]
     for name, value in (("--delay", delay_s), ("--duration", duration_s)):
-        if value is not None and value <= 0:
+        if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"{name} must be more than 0 seconds.")
     if values["graph_trace"] not in GRAPH_MODES:
         raise UsageError(f"--graph-trace {values['graph_trace']!r} is none of {', '.join(GRAPH_MODES)}.")

@@ -138,7 +138,7 @@ def build_report(
 def render(report: "Report", values: Values, analyzer: str | None = None) -> str:
     """The report, or one analyzer's part of it, in the chosen format and fitted to where it goes."""
     module = load(format_leaf(values["format"]))
-    to_terminal = sys.stdout.isatty() and values["output"] is None
+    to_terminal = sys.stdout is not None and sys.stdout.isatty() and values["output"] is None
     style = {
         "full_names": values["full_names"],
         "width": shutil.get_terminal_size().columns if to_terminal else None,
@@ -149,10 +149,12 @@ def render(report: "Report", values: Values, analyzer: str | None = None) -> str
 
 
 def keep_input(trace: Path, output: Path | None) -> None:
-    """Raise UsageError if `output` is the trace itself, by whatever name, or its write-ahead log."""
-    if output is None or not output.exists():
+    """Raise UsageError if `output` is the trace itself, by whatever name, or a file that SQLite keeps beside it."""
+    if output is None:
         return
-    if any(path.exists() and output.samefile(path) for path in (trace, trace.with_name(trace.name + "-wal"))):
+    source, target = trace.resolve(), output.resolve()
+    taken = target in [source.with_name(source.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
+    if taken or (target.exists() and source.exists() and target.samefile(source)):
         raise UsageError(f"-o {output} would overwrite the trace; give another file.")
 
 
@@ -163,10 +165,17 @@ def write(text: str, output: Path | None) -> None:
         if output is not None:
             output.write_text(body, encoding="utf-8")
             return
+        if sys.stdout is None:
+            raise InputError("stdout is closed; nothing could be printed.")
         sys.stdout.write(body)
         sys.stdout.flush()
     except BrokenPipeError:
-        raise  # the reader of a pipe had enough; no error
+        _drop_stdout()  # the reader of the pipe had enough: no error
     except OSError as error:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python tries to flush it again at exit
+        _drop_stdout()
         raise InputError(f"{output or 'stdout'}: cannot be written ({error.strerror or error}).") from error
+
+
+def _drop_stdout() -> None:
+    """Let Python flush what is left at its end into nothing, rather than into the same error again."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
