@@ -19,7 +19,7 @@ from tracelab.reports._page_values import (
     word_of,
 )
 from tracelab.result import Row
-from tracelab.units import bandwidth, count, data, number, round_column, round_shares, time, time_unit
+from tracelab.units import TimeUnit, bandwidth, count, data, number, round_column, round_shares, time, time_unit
 
 _BAR_OF_WHOLE = 32  # columns of a bar that is the whole step
 _METHODS = {
@@ -116,7 +116,18 @@ def _phase_columns(lines: Sequence[Row], device: DeviceReport) -> list[Column]:
     ]
     if any(m is not None for m in near):
         columns.append(Column("MBU", ["" if m is None else mbu_text(m) for m in near], drop=1))
+    spread = [_spread(row, unit) for row in lines] if device.steps.used > 1 else []
+    if any(spread):
+        columns.append(Column("median (min–max)", spread, drop=2))
     return columns
+
+
+def _spread(row: Row, unit: TimeUnit) -> str:
+    """Median and extremes of a phase over the steps; the column before it is the mean, which adds up."""
+    middle, low, high = (as_number(row.get(key)) for key in ("median_ns", "min_ns", "max_ns"))
+    if middle is None or low is None or high is None:
+        return ""
+    return f"{number(middle, unit)} ({number(low, unit)}–{number(high, unit)})"
 
 
 def _mark(row: Row, steps: StepsFacts) -> str:

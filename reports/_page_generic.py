@@ -91,7 +91,7 @@ def _table(rows: Sequence[Row], view: View) -> list[Line]:
     last = view.full_names and keys[0] in _KERNEL_KEYS
     values = [str(row.get(keys[0], "")) for row in rows]
     names = _shortened(values) if keys[0] in _KERNEL_KEYS and not last else fitted(first.cells)
-    shown = kept(others, view, names)
+    shown = kept(others, view, names, first.title)
     left = [c.title for c in others if c not in shown]
     hidden = sentence(f"not shown at this width: {', '.join(left)}", view, indent="  ", style="dim") if left else []
     return [*table(first.title, names, others, view, names_last=last), *hidden]

@@ -76,7 +76,7 @@ def table(title: str, names: Names, columns: Sequence[Column], view: View, *, na
 
     `names_last` puts that column, uncut, behind the numbers: full kernel names fit no screen.
     """
-    shown = kept(columns, view, names)
+    shown = kept(columns, view, names, title)
     room = _UNLIMITED if names_last else view.width - sum(c.width + len(_GAP) for c in shown)
     first = Column(title if names_last else cut(title, max(room, 1)), names(max(room, 1)), right=False)
     ordered = [*shown, first] if names_last else [first, *shown]
@@ -85,9 +85,9 @@ def table(title: str, names: Names, columns: Sequence[Column], view: View, *, na
     return [head, *(_row([_pad(c.cells[i], c) for c in ordered], [_style(c, i) for c in ordered]) for i in rows)]
 
 
-def kept(columns: Sequence[Column], view: View, names: Names) -> list[Column]:
+def kept(columns: Sequence[Column], view: View, names: Names, title: str) -> list[Column]:
     """The columns that fit beside the first one, which needs its own width but gives way down to a limit."""
-    room = view.width - min(_NAME_AT_LEAST, max(map(cell_len, names(_UNLIMITED)), default=0))
+    room = view.width - min(_NAME_AT_LEAST, max(map(cell_len, (title, *names(_UNLIMITED)))))
     chosen: set[int] = set()
     for i, column in sorted(enumerate(columns), key=lambda entry: entry[1].drop):
         space = column.width + len(_GAP)
