@@ -19,9 +19,7 @@ def analyze(view: View) -> Result:
     if not view.is_kernel.any():
         return Result(skipped="The steps have no kernel rows, so no grids.")
     if view.machine.limits is None:
-        return Result(
-            skipped=f"The SM limits of {view.machine.name} are unknown; --gpu NAME takes those of a GPU in the table."
-        )
+        return Result(skipped="The limits of this GPU's SMs are unknown; --gpu NAME takes those of a GPU in the table.")
     ops = view.trace.ops
     rows = view.ops[view.is_kernel]
     fit = occupancy(

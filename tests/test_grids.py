@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from asking import metric, result, row, view
+from asking import document, metric, result, row, view
 from tiny_schema import H200
 from tiny_trace import Shape, TinyTrace
 
@@ -127,3 +127,12 @@ def test_a_finding_speaks_only_of_the_launches_that_underfill(tmp_path: Path) ->
     (finding,) = result("grids", view(trace.save(tmp_path))).findings
     assert finding.title.startswith("gemm reaches 32–88 of 132 SMs (32–88 blocks): 0.2 µs, 66.7 % of GPU time.")
     assert finding.saving_ns == 109  # 100 x (1 - 32/132) + 100 x (1 - 88/132) = 75.8 + 33.3
+
+
+def test_a_gpu_named_by_hand_stands_in_for_one_that_the_trace_lacks(tmp_path: Path) -> None:
+    path = shapes(gpu=None).save(tmp_path)
+    assert "--gpu NAME" in (result("grids", view(path)).skipped or "")
+    told = document(path, Facts(gpu="H200"))
+    assert told["results"]["grids"]["metrics"]["underfill_share"]["value"] == pytest.approx(0.3)
+    assert "no-gpu-info" in [warning["code"] for warning in document(path)["trace"]["warnings"]]
+    assert "no-gpu-info" not in [warning["code"] for warning in told["trace"]["warnings"]]

@@ -13,7 +13,9 @@ Note = tuple[str, str]
 
 def trace_warnings(trace: Trace, views: Sequence[View]) -> list[Note]:
     """Warnings about the whole trace, then about its devices."""
-    found = [*trace.notes, *_rows(trace), *_launches(trace)]
+    told = any(view.facts.gpu for view in views)
+    notes = [note for note in trace.notes if not (told and note[0] == "no-gpu-info")]
+    found = [*notes, *_rows(trace), *_launches(trace)]
     for view in views:
         found += [note for note in _device(view) if note not in found]
     return found
