@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import group_ids, median_int
-from tracelab.gap_classes import CLASSES
+from tracelab.arrays import median_int
+from tracelab.gap_classes import CLASSES, HOST_LATE, LAUNCH
 from tracelab.gap_findings import findings
 from tracelab.gap_pairs import gap_pairs
 from tracelab.result import Metric, Result
@@ -26,7 +26,8 @@ def analyze(view: View) -> Result:
             metrics={name: metrics[name] for name in ("step_ns", "span_ns")} | bound,
         )
     metrics |= _shares(view) | {"bound": Metric(view.bound, "")}
-    return Result(metrics=metrics, tables={"gaps": gap_pairs(view)}, findings=findings(view))
+    pairs = gap_pairs(view)
+    return Result(metrics=metrics, tables={"gaps": pairs}, findings=findings(view, pairs))
 
 
 def _ns(per_step: I64) -> Metric:
@@ -37,7 +38,7 @@ def _times(view: View) -> dict[str, Metric]:
     idle = view.idle_by_class
     classes = {f"{name}_gap_ns": _ns(idle[c]) for c, name in enumerate(CLASSES)}
     timed = view.timed
-    late = view.between_by_class[[CLASSES.index("launch"), CLASSES.index("sync")]].sum(axis=0)
+    late = view.between_by_class[HOST_LATE].sum(axis=0)
     launches = np.maximum(view.table.launches[view.used], 1)
     return {
         "step_ns": _ns(view.step_ns),
@@ -56,7 +57,7 @@ def _times(view: View) -> dict[str, Metric]:
 def _shares(view: View) -> dict[str, Metric]:
     step = np.maximum(view.step_ns, 1)
     idle = (view.step_idle_by_class.sum(axis=0) + view.between_by_class.sum(axis=0))[view.timed]
-    launch = view.step_idle_by_class[CLASSES.index("launch")][view.timed]
+    launch = view.step_idle_by_class[LAUNCH][view.timed]
     return {"gap_share": _ratio(idle / step), "launch_gap_share": _ratio(launch / step)}
 
 
@@ -67,10 +68,7 @@ def _ratio(per_step: NDArray[np.float64]) -> Metric:
 
 def launch_api_ns(view: View) -> I64:
     """Host time of the distinct launching calls of each used step: once per call, however many kernels it launched."""
-    call = view.trace.ops.call[view.ops]
-    linked = call >= 0
-    _, first = group_ids([view.op_step[linked], call[linked]])
-    calls = call[linked][first]
+    step, calls = view.launching_calls
     total = np.zeros(view.steps_used, np.int64)
-    np.add.at(total, view.op_step[linked][first], view.trace.calls.end[calls] - view.trace.calls.start[calls])
+    np.add.at(total, step, view.trace.calls.end[calls] - view.trace.calls.start[calls])
     return total

@@ -5,7 +5,7 @@ import numpy as np
 from tracelab.arrays import group_ids
 from tracelab.families import classify
 from tracelab.result import Metric, Result, Row
-from tracelab.trace import GRAPH, KERNEL
+from tracelab.trace import GRAPH
 from tracelab.view import View
 
 
@@ -36,8 +36,7 @@ def _count(per_step: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Metric:
 def _kernel_rows(view: View) -> list[Row]:
     """One row per kernel name and phase; a graph that was traced as a whole stands in for its kernels."""
     ops = view.trace.ops
-    kind = ops.kind[view.ops]
-    rows = view.ops[(kind == KERNEL) | (kind == GRAPH)]
+    rows = view.ops[ops.computes[view.ops]]
     if len(rows) == 0:
         return []
     name, phase = ops.name[rows], view.phases.op_phase[rows]

@@ -51,9 +51,7 @@ def _finding(row: Row) -> Finding:
 
 def _calls(view: View) -> list[Row]:
     """Launching calls of the used steps by API: how many, and the host time they took."""
-    call = view.trace.ops.call[view.ops]
-    pairs = np.unique(np.stack((view.op_step[call >= 0], call[call >= 0])), axis=1)
-    calls = pairs[1]
+    _, calls = view.launching_calls
     names = view.trace.calls.name[calls]
     rows = []
     for code in np.unique(names):

@@ -9,7 +9,7 @@ from tracelab.intervals import largest_remainder
 from tracelab.phase_work import busy_by_phase
 from tracelab.phases import METHODS
 from tracelab.result import Metric, Result, Row
-from tracelab.trace import GRAPH, I64, KERNEL
+from tracelab.trace import I64, KERNEL
 from tracelab.view import View
 
 
@@ -83,8 +83,7 @@ def _attributed(view: View) -> float:
 
 def _kernels(view: View) -> I64:
     """Kernel rows of the used steps and whole graphs, which stand in for kernels; copies if there is nothing else."""
-    kind = view.trace.ops.kind[view.ops]
-    computing = (kind == KERNEL) | (kind == GRAPH)
+    computing = view.trace.ops.computes[view.ops]
     return view.ops[computing] if computing.any() else view.ops
 
 

@@ -19,7 +19,7 @@ def analyze(view: View) -> Result:
     start, end = int(view.table.start[row]), int(view.table.end[row])
     following = int(view.table.next_start[row])
     stop = end if following == NO_NEXT else following
-    parts = _parts(view, row, start, min(end, stop), stop)
+    parts = _parts(view, row, start, stop)
     step = stop - start
     rows: list[Row] = [{"component": name, "ns": ns, "share": ns / step if step else 0.0} for name, ns in parts.items()]
     total = sum(parts.values())
@@ -27,11 +27,11 @@ def analyze(view: View) -> Result:
     return Result(tables={"waterfall": rows}, checks=[check])
 
 
-def _parts(view: View, row: int, start: int, end: int, stop: int) -> dict[str, int]:
+def _parts(view: View, row: int, start: int, stop: int) -> dict[str, int]:
     busy = _own_busy(view, row, stop)
     covered = int(view.timeline.covered(np.array([start]), np.array([stop]))[0])
-    inside = view.gaps.within(np.array([start]), np.array([end]))[:, 0]
-    between = int(view.gaps.within(np.array([end]), np.array([stop])).sum())
+    inside = view.step_idle_by_class[:, view.representative]
+    between = int(view.between_by_class[:, view.representative].sum())
     gaps = {f"{name} gaps": int(inside[c]) for c, name in enumerate(CLASSES)}
     return {**_inside_kernels(view, busy), "other work": covered - busy, **gaps, "between steps": between}
 

@@ -85,8 +85,8 @@ def report(
     recording: str | None = None,
 ) -> Report:
     """Run `analyzers` (name to keyword parameters; None: all of them) on every device that did work."""
-    wanted = analyzers if analyzers is not None else {name: {} for name in leaves("analyzers")}
     found = leaves("analyzers")
+    wanted = analyzers if analyzers is not None else {name: {} for name in found}
     views = [view_of(analysis, device) for device in _devices(analysis)]
     _require_steps(analysis, views)
     reports = [_device_report(view, [(found[name], dict(params)) for name, params in wanted.items()]) for view in views]

@@ -33,6 +33,16 @@ def group_sum(values: NDArray[np.int64], starts: I64) -> I64:
     return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
 
 
+def group_counts(starts: I64, rows: int) -> I64:
+    """Length of each run that begins at `starts`, of `rows` rows in all."""
+    return np.diff(np.append(starts, rows))
+
+
+def position_in_group(starts: I64, rows: int) -> I64:
+    """Position (0 …) of each of `rows` rows within its run."""
+    return np.arange(rows) - np.repeat(starts, group_counts(starts, rows))
+
+
 def lookup(keys_sorted: I64, keys: I64) -> I64:
     """Row of each key in `keys_sorted` (its first, when it occurs twice), -1 where it is missing."""
     if len(keys_sorted) == 0:

@@ -78,14 +78,16 @@ def _only_open(steps: Forest, mine: I64, time_ns: I64) -> I64:
     return np.where(only, steps.rows[number] if len(steps.rows) else ABSENT, ABSENT)
 
 
-def domain_mask(trace: Trace, domains: Bool) -> Bool:
-    """Ranges whose domain is marked in `domains` (one entry per domain)."""
-    return domains[trace.ranges.domain]
-
-
 def forest_of_domains(trace: Trace, domains: Bool) -> Forest:
-    """Nesting of all ranges of the marked domains."""
-    return build_forest(trace.ranges, domain_mask(trace, domains))
+    """Nesting of all ranges of the domains that are marked in `domains` (one entry per domain)."""
+    return build_forest(trace.ranges, domains[trace.ranges.domain])
+
+
+def forest_of_rows(trace: Trace, rows: I64) -> Forest:
+    """Nesting of the ranges `rows` among themselves."""
+    mask = np.zeros(len(trace.ranges), bool)
+    mask[rows] = True
+    return build_forest(trace.ranges, mask)
 
 
 def work_in_ranges(

@@ -16,6 +16,7 @@ from tracelab.trace import I64, U8, Trace
 
 CLASSES = ("launch", "sync", "dependency", "profiler", "unknown")
 LAUNCH, SYNC, DEPENDENCY, PROFILER, UNKNOWN = range(len(CLASSES))
+HOST_LATE = [LAUNCH, SYNC]  # idle time for which the host is to blame
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,21 @@ class Gaps:
     def within(self, from_ns: I64, to_ns: I64) -> I64:
         """Idle time by class inside each [from, to); shape [len(CLASSES), windows]. Windows cut no gap in two."""
         running = np.concatenate((np.zeros((len(CLASSES), 1), np.int64), np.cumsum(self.by_class, axis=1)), axis=1)
-        first = np.searchsorted(self.start, from_ns, side="left")
-        last = np.maximum(np.searchsorted(self.end, to_ns, side="right"), first)
+        first, last = self._inside(from_ns, to_ns)
         return running[:, last] - running[:, first]
 
     def rows_within(self, from_ns: I64, to_ns: I64) -> I64:
         """Numbers of the gaps inside any of the windows, in order."""
         inside = np.zeros(len(self.start) + 1, np.int64)
-        first = np.searchsorted(self.start, from_ns, side="left")
-        last = np.maximum(np.searchsorted(self.end, to_ns, side="right"), first)
+        first, last = self._inside(from_ns, to_ns)
         np.add.at(inside, first, 1)
         np.add.at(inside, last, -1)
         return np.flatnonzero(np.cumsum(inside)[:-1] > 0)
+
+    def _inside(self, from_ns: I64, to_ns: I64) -> tuple[I64, I64]:
+        """Numbers [first, last) of the gaps that lie wholly inside each window."""
+        first = np.searchsorted(self.start, from_ns, side="left")
+        return first, np.maximum(np.searchsorted(self.end, to_ns, side="right"), first)
 
 
 def classify_gaps(trace: Trace, timeline: Timeline, rows: I64) -> Gaps:

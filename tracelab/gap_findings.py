@@ -1,9 +1,11 @@
 """What idle time tells an engineer to do, ranked elsewhere by the time it could save."""
 
-from tracelab.gap_classes import CLASSES
+from collections.abc import Sequence
+
+from tracelab.gap_classes import DEPENDENCY, HOST_LATE, LAUNCH, PROFILER, SYNC
 from tracelab.gap_pairs import costliest_pair, longest_gap
 from tracelab.report import OtherGroup
-from tracelab.result import Finding
+from tracelab.result import Finding, Row
 from tracelab.units import less, times
 from tracelab.units import time as format_time
 from tracelab.view import View
@@ -14,15 +16,17 @@ _FEW_LAUNCHES = 2  # so few launches a step are graphs already
 _USUAL_US_PER_LAUNCH = (2, 5)  # cost of a launch that the host issues in time: 2 to 5 µs
 
 
-def findings(view: View) -> list[Finding]:
-    """Launch gaps, waits and pauses between steps of the representative step, each with its upper bound."""
+def findings(view: View, pairs: Sequence[Row]) -> list[Finding]:
+    """Launch gaps, waits and pauses of the representative step, each with its upper bound; `pairs` is the gap table."""
     if view.steps_used == 0 or view.time_incomplete:
         return []
-    return [f for f in (_launch(view), _sync(view), _between(view), _queued(view), _profiler(view)) if f is not None]
+    return [
+        f for f in (_launch(view), _sync(view), _between(view), _queued(view, pairs), _profiler(view)) if f is not None
+    ]
 
 
-def _idle(view: View, name: str) -> int:
-    return int(view.step_idle_by_class[CLASSES.index(name), view.representative])
+def _idle(view: View, gap_class: int) -> int:
+    return int(view.step_idle_by_class[gap_class, view.representative])
 
 
 def _step(view: View) -> int:
@@ -39,7 +43,7 @@ def _launches(view: View) -> int:
 
 
 def _launch(view: View) -> Finding | None:
-    idle, step = _idle(view, "launch"), _step(view)
+    idle, step = _idle(view, LAUNCH), _step(view)
     if not _worth(view, idle):
         return None
     late, whole = times(idle, step)
@@ -48,7 +52,7 @@ def _launch(view: View) -> Finding | None:
         f"The host launches too late: launch gaps are {late} of {whole}; "
         f"without them {what} could come down to {less(step, idle)}."
     )
-    said = (longest_gap(view, ("launch",), idle), _graph_advice(view), _per_launch(view, idle))
+    said = (longest_gap(view, LAUNCH, idle), _graph_advice(view), _per_launch(view, idle))
     return Finding("host-bound", title, " ".join(part for part in said if part), idle)
 
 
@@ -77,18 +81,17 @@ def _per_launch(view: View, idle: int) -> str:
 
 
 def _sync(view: View) -> Finding | None:
-    idle = _idle(view, "sync")
+    idle = _idle(view, SYNC)
     if not _worth(view, idle):
         return None
     title = f"The host waits for the GPU inside the step and launches only then: {format_time(idle)} of idle GPU."
     look = "Look for .item(), .tolist(), .cpu() or a synchronise in the step."
-    return Finding("sync-in-step", title, f"{longest_gap(view, ('sync',), idle)} {look}".strip(), idle)
+    return Finding("sync-in-step", title, f"{longest_gap(view, SYNC, idle)} {look}".strip(), idle)
 
 
 def _between(view: View) -> Finding | None:
     step = _step(view)
-    late = [CLASSES.index("launch"), CLASSES.index("sync")]
-    launch, sync = (int(view.between_by_class[c, view.representative]) for c in late)
+    launch, sync = (int(ns) for ns in view.between_by_class[HOST_LATE, view.representative])
     if not _worth(view, launch + sync):
         return None
     late_text, whole = times(launch + sync, step)
@@ -97,20 +100,20 @@ def _between(view: View) -> Finding | None:
     return Finding("late-between-steps", title, f"Cause: {cause}.", launch + sync)
 
 
-def _queued(view: View) -> Finding | None:
+def _queued(view: View, pairs: Sequence[Row]) -> Finding | None:
     """Idle time between kernels that the GPU already had: only fewer or overlapping kernels remove it."""
-    idle, step = _idle(view, "dependency"), _step(view)
+    idle, step = _idle(view, DEPENDENCY), _step(view)
     kernels = int(view.table.kernels[view.used[view.representative]])
     if not _worth(view, idle) or kernels < _MANY_KERNELS:
         return None
     lost, whole, each = times(idle, step, idle / kernels)
     title = f"The GPU pauses between kernels already queued: {lost} of {whole}, {each} per kernel."
     why = f"{kernels} kernels a step: fuse them, or let them overlap (programmatic dependent launch, more streams)."
-    return Finding("kernel-boundaries", title, f"{costliest_pair(view, 'dependency')} {why}".strip(), idle)
+    return Finding("kernel-boundaries", title, f"{costliest_pair(pairs, 'dependency')} {why}".strip(), idle)
 
 
 def _profiler(view: View) -> Finding | None:
-    idle = _idle(view, "profiler")
+    idle = _idle(view, PROFILER)
     if not _worth(view, idle):
         return None
     title = f"The profiler itself stopped the launching thread for {format_time(idle)} of the step."

@@ -1,5 +1,6 @@
 """Idle time by the kernels around it, and what the host did in the longest gap."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,9 +42,10 @@ def gap_pairs(view: View) -> list[Row]:
     ]
 
 
-def costliest_pair(view: View, cause: str) -> str:
-    """The pair of kernels between which most idle time of this class lies, as a sentence; empty if none stands out."""
-    rows = [row for row in gap_pairs(view) if row["class"] == cause]
+def costliest_pair(pairs: Sequence[Row], cause: str) -> str:
+    """Of the rows of `gap_pairs`, the kernels between which most idle time of this class lies, as a sentence; empty if
+    none stands out."""
+    rows = [row for row in pairs if row["class"] == cause]
     total = sum(row["ns_per_step"] for row in rows)
     if not rows or rows[0]["ns_per_step"] < _NAMED * total:
         return ""
@@ -61,14 +63,14 @@ class _Gap:
     after: int
 
 
-def longest_gap(view: View, causes: tuple[str, ...], idle_ns: int) -> str:
-    """What the longest gap of the representative step with one of these causes ends in, and what the host did in it;
-    empty if no gap stands out of `idle_ns`."""
+def longest_gap(view: View, cause: int, idle_ns: int) -> str:
+    """What the longest gap of the representative step with this cause (a class code) ends in, and what the host did
+    in it; empty if no gap stands out of `idle_ns`."""
     row = int(view.used[view.representative])
     stop = min(int(view.table.end[row]), int(view.table.next_start[row]))
     gaps = view.gaps
     rows = gaps.rows_within(np.array([view.table.start[row]]), np.array([stop]))
-    rows = rows[np.isin(gaps.cause[rows], [CLASSES.index(cause) for cause in causes])]
+    rows = rows[gaps.cause[rows] == cause]
     if len(rows) == 0:
         return ""
     at = int(rows[np.argmax(gaps.end[rows] - gaps.start[rows])])

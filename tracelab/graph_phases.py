@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import group_starts, lookup, mix_hash
+from tracelab.arrays import group_counts, group_starts, lookup, mix_hash, position_in_group
 from tracelab.nesting import Forest
 from tracelab.paths import NO_PHASE, Paths, join_paths, strip_common
 from tracelab.periods import find_sequence
@@ -92,10 +92,9 @@ def aligned_phases(
         return _NOTHING
     rows = rows[np.argsort(trace.ops.call[rows], kind="stable")]
     starts = group_starts(trace.ops.call[rows])
-    counts = np.diff(np.append(starts, len(rows)))
-    position = np.arange(len(rows)) - np.repeat(starts, counts)
+    counts = group_counts(starts, len(rows))
     names_here = trace.ops.name[rows].astype(np.int64)
-    mixed = np.add.reduceat(mix_hash(names_here, position), starts)
+    mixed = np.add.reduceat(mix_hash(names_here, position_in_group(starts, len(rows))), starts)
     code = np.full(len(rows), ABSENT, np.int32)
     for value in np.unique(mixed)[:_SEQUENCES]:
         calls = np.flatnonzero(mixed == value)

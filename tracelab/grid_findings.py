@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracelab.kernel_names import shorten
-from tracelab.phase_work import work_of_phase
+from tracelab.phase_work import PhaseWork, phase_work, work_of_phase
 from tracelab.result import Finding
 from tracelab.units import percent
 from tracelab.units import time as format_time
@@ -35,7 +35,8 @@ def findings(view: View, under: Sequence[Underfill]) -> list[Finding]:
     """One finding per starved kernel that matters, one for the other grids that reach too few SMs together."""
     alone = [use for use in under if use.share >= _WORTH_A_LINE]
     rest = [use for use in under if use.share < _WORTH_A_LINE]
-    found = [_starved(view, use) for use in alone]
+    known = phase_work(view) if alone else []
+    found = [_starved(view, use, work_of_phase(known, use.phase)) for use in alone]
     return [*found, _together(view, rest)] if rest else found
 
 
@@ -44,13 +45,12 @@ def _span(low_high: tuple[int, int]) -> str:
     return str(low) if low == high else f"{low}–{high}"
 
 
-def _starved(view: View, use: Underfill) -> Finding:
+def _starved(view: View, use: Underfill, work: PhaseWork | None) -> Finding:
     blocks = "1 block" if use.blocks == (1, 1) else f"{_span(use.blocks)} blocks"
     title = (
         f"{shorten(use.kernel)} reaches {_span(use.sms)} of {view.machine.sm_count} SMs ({blocks}): "
         f"{format_time(use.time_ns)}, {percent(use.share)} of GPU time."
     )
-    work = work_of_phase(view, use.phase)
     if work is None or work.mbu is None:
         return Finding("underfilled-grid", title, "Split a serial axis over more blocks.", use.saving_ns)
     known = f"MBU of {use.phase} is {percent(work.mbu, 0) if work.mbu >= _ONE_PERCENT else 'below 1 %'}"

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tracelab.arrays import group_ids, group_starts
+from tracelab.arrays import group_ids
 from tracelab.attribution import forest_of_domains, work_in_ranges
-from tracelab.intervals import shift_apart
+from tracelab.intervals import outermost, start_past_earlier
 from tracelab.result import Row
 from tracelab.trace import ABSENT, I64, KERNEL, Trace
 
@@ -34,16 +34,9 @@ def _merged_rows(trace: Trace) -> tuple[I64, I64, I64]:
     ranges = trace.ranges
     group, _ = group_ids([ranges.domain, ranges.name])
     key, _ = group_ids([ranges.thread, group])
-    order = np.lexsort((np.arange(len(ranges)), key))
-    if len(order) == 0:
-        return order, group, order
-    left, right = shift_apart(key[order], ranges.start[order], ranges.end[order])
-    reach = np.concatenate(([left[0] - 1], np.maximum.accumulate(right)[:-1]))
-    starts = group_starts(key[order])
-    outer, late = right > reach, np.maximum(reach + 1 - left, 0)
-    outer[starts], late[starts] = True, 0
-    rows = order[outer]
-    return rows, group[rows], ranges.start[rows] + late[outer]
+    order = np.argsort(key, kind="stable")
+    rows = order[outermost(key[order], ranges.start[order], ranges.end[order])]
+    return rows, group[rows], start_past_earlier(key[rows], ranges.start[rows], ranges.end[rows])
 
 
 def _by_name(trace: Trace, merged: tuple[I64, I64, I64], calls: I64, count: I64, time_ns: I64) -> list[Row]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import group_starts
+from tracelab.arrays import group_counts, group_starts
 from tracelab.trace import I64, Bool
 
 Codes = NDArray[np.integer[Any]]
@@ -50,7 +50,7 @@ def union(start: I64, end: I64) -> Timeline:
     block_start, block_end = start[first], reach[stop]
     before = np.concatenate(([0], np.cumsum(block_end - block_start)[:-1]))
     # The row that ends a block is the first one to reach the block's end.
-    reached = np.flatnonzero(end == np.repeat(block_end, np.diff(np.append(first, len(start)))))
+    reached = np.flatnonzero(end == np.repeat(block_end, group_counts(first, len(start))))
     owner = np.searchsorted(first, reached, side="right") - 1
     last = reached[group_starts(owner)]
     return Timeline(block_start, block_end, first, last, before)
@@ -61,33 +61,38 @@ def shift_apart(group: Codes, start: I64, end: I64) -> tuple[I64, I64]:
     if len(group) == 0:
         return start, end
     first = group_starts(group)
-    counts = np.diff(np.append(first, len(group)))
     lowest = np.minimum.reduceat(start, first)
     extent = np.maximum.reduceat(end, first) - lowest + 1
     offset = np.concatenate(([0], np.cumsum(extent)[:-1])) - lowest
-    moved = np.repeat(offset, counts)
+    moved = np.repeat(offset, group_counts(first, len(group)))
     return start + moved, end + moved
 
 
 def outermost(group: Codes, start: I64, end: I64) -> Bool:
     """Which intervals do not lie inside an earlier one of their group; sorted by group, start and descending end."""
-    if len(group) == 0:
-        return np.zeros(0, bool)
-    left, right = shift_apart(group, start, end)
-    reach = np.concatenate(([left[0] - 1], np.maximum.accumulate(right)[:-1]))
+    _, right, reach = _reached(group, start, end)
     outer: Bool = right > reach
-    outer[group_starts(group)] = True
     return outer
+
+
+def start_past_earlier(group: Codes, start: I64, end: I64) -> I64:
+    """First ns of each interval past the ends, themselves included, of those before it in its group."""
+    left, _, reach = _reached(group, start, end)
+    past: I64 = start + np.maximum(reach + 1 - left, 0)
+    return past
 
 
 def new_coverage(group: Codes, start: I64, end: I64) -> I64:
     """Time that each interval adds to the union of those before it in its group; sums to the union per group."""
-    if len(group) == 0:
-        return np.zeros(0, np.int64)
-    left, right = shift_apart(group, start, end)
-    reach = np.concatenate(([left[0]], np.maximum.accumulate(right)[:-1]))
+    left, right, reach = _reached(group, start, end)
     added: I64 = np.maximum(right - np.maximum(left, reach), 0)
     return added
+
+
+def _reached(group: Codes, start: I64, end: I64) -> tuple[I64, I64, I64]:
+    """Starts and ends with the groups shifted apart, and the latest end before each: below a group's first start."""
+    left, right = shift_apart(group, start, end)
+    return left, right, np.concatenate((left[:1] - 1, np.maximum.accumulate(right)[:-1]))
 
 
 def even_shares(group: I64, start: I64, end: I64) -> NDArray[np.float64]:

@@ -10,12 +10,11 @@ import numpy as np
 
 from tracelab import nsys_tables as tables
 from tracelab.arrays import group_ids
-from tracelab.nsys_raw import Identities, Names
+from tracelab.nsys_raw import PROCESS_BITS, Identities, Names
 from tracelab.sqlite_read import NULL, read_ints, read_texts, timed
 from tracelab.trace import I32, I64, PUSH_POP, START_END, Ranges
 
 _RECORD_KEY = "tracelab.workload"
-_PROCESS_BITS = ~0xFFFFFF
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _names(connection: sqlite3.Connection, names: Names, text_ids: I64) -> I32:
 def _domains(raw: dict[str, I64], codes: I32, names: Names) -> tuple[I32, tuple[str, ...]]:
     """Domain code of each row and the domains' names; code 0 is the default domain, named by the empty string."""
     ids = np.where(raw["domainId"] == NULL, 0, raw["domainId"])
-    owner = raw["globalTid"] & _PROCESS_BITS
+    owner = raw["globalTid"] & PROCESS_BITS
     created = np.flatnonzero(raw["eventType"] == tables.NVTX_DOMAIN)
     named = {
         (int(owner[row]), int(ids[row])): text for row, text in zip(created, names.texts(codes[created]), strict=True)

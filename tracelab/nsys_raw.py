@@ -11,7 +11,7 @@ from tracelab.trace import ABSENT, I32, I64
 
 _COUNTABLE = 1 << 24  # ids up to here are counted in a table of at most 128 MB
 _UNSIGNED = 0xFFFFFFFFFFFFFFFF
-_PROCESS_BITS = ~0xFFFFFF  # globalTid without its thread: hw 8 | vm 8 | pid 24 | tid 24
+PROCESS_BITS = ~0xFFFFFF  # globalTid without its thread: hw 8 | vm 8 | pid 24 | tid 24
 
 
 def read_strings(connection: sqlite3.Connection) -> dict[int, str]:
@@ -80,10 +80,10 @@ class Identities:
     def collect(self, threads: Sequence[I64], processes: Sequence[I64]) -> None:
         """Take note of every globalTid and globalPid column before any code is asked for."""
         thread_ids = np.unique(np.concatenate([np.unique(t) for t in threads]))
-        process_ids = np.unique(np.concatenate([thread_ids & _PROCESS_BITS, *(np.unique(p) for p in processes)]))
+        process_ids = np.unique(np.concatenate([thread_ids & PROCESS_BITS, *(np.unique(p) for p in processes)]))
         self._thread_ids = np.sort(thread_ids.astype(np.uint64))
         self._process_ids = np.sort(process_ids.astype(np.uint64))
-        owners = self._thread_ids & np.uint64(_PROCESS_BITS & _UNSIGNED)
+        owners = self._thread_ids & np.uint64(PROCESS_BITS & _UNSIGNED)
         self.thread_process = np.searchsorted(self._process_ids, owners).astype(np.int32)
 
     def thread_codes(self, ids: I64) -> I32:

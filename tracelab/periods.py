@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import group_starts, mix_hash
+from tracelab.arrays import group_counts, group_starts, mix_hash
 from tracelab.trace import I64
 
 _REPEATS = 3  # exact repetitions that make a loop
@@ -87,7 +87,7 @@ def _candidates(symbols: I64) -> list[int]:
     """Distances at which the rarer symbols like to come back."""
     order = np.argsort(symbols, kind="stable")
     starts = group_starts(symbols[order])
-    counts = np.diff(np.append(starts, len(symbols)))
+    counts = group_counts(starts, len(symbols))
     usable = np.flatnonzero(counts >= _REPEATS)
     rarest = usable[np.argsort(counts[usable], kind="stable")][:_RAREST]
     found: set[int] = set()

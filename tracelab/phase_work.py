@@ -1,5 +1,6 @@
 """Time of each phase beside the bytes and FLOPs that the workload record gives it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,6 @@ def phase_work(view: View) -> list[PhaseWork]:
     return found
 
 
-def work_of_phase(view: View, path: str) -> PhaseWork | None:
-    """Work of the record's phase that the path `path` is part of; None where it is unknown."""
-    return next((work for work in phase_work(view) if belongs(path, work.phase)), None)
+def work_of_phase(known: Sequence[PhaseWork], path: str) -> PhaseWork | None:
+    """Of what `phase_work` found, the phase that the path `path` is part of; None where it is unknown."""
+    return next((work for work in known if belongs(path, work.phase)), None)

@@ -66,7 +66,7 @@ def find_phases(trace: Trace, steps: Steps, mode: str, depth: int | None) -> Pha
 def _forest(trace: Trace, steps: Steps) -> Forest:
     if steps.nvtx is not None:
         return steps.nvtx.forest
-    return forest_of_domains(trace, np.array([domain == "" for domain in trace.domains], bool))
+    return forest_of_domains(trace, trace.default_domain)
 
 
 def _resets(steps: Steps) -> I64:

@@ -53,7 +53,8 @@ def read_ints(connection: sqlite3.Connection, spec: TableSpec) -> dict[str, I64]
         return {name: np.full(rows, NULL, np.int64) for name in spec.ints}
     matrix = _fetch(connection, spec, wanted).reshape(-1, len(wanted))
     columns = {name: np.ascontiguousarray(matrix[:, i]) for i, name in enumerate(wanted)}
-    return {name: columns.get(name, np.full(len(matrix), NULL, np.int64)) for name in spec.ints}
+    lacking = {name: np.full(len(matrix), NULL, np.int64) for name in spec.ints if name not in present}
+    return columns | lacking
 
 
 def read_texts(connection: sqlite3.Connection, spec: TableSpec, column: str) -> list[str | None]:

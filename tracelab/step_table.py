@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import U64, group_starts, group_sum, mix_hash, order_by
+from tracelab.arrays import U64, group_counts, group_ids, group_starts, group_sum, mix_hash, position_in_group
 from tracelab.failures import is_module_load
 from tracelab.intervals import new_coverage
 from tracelab.options import Selection
 from tracelab.steps import StepGroup, step_of_calls
-from tracelab.trace import GRAPH, I32, I64, KERNEL, Bool, Trace
+from tracelab.trace import I32, I64, KERNEL, Bool, Trace
 
 NO_NEXT = int(np.iinfo(np.int64).max)  # next_start of the last step of a group
 _UNLIKE_MOST = 0.5  # a step deviates only if more than this share of the others agree with each other
@@ -69,7 +69,6 @@ def build_table(trace: Trace, group: StepGroup, device: int, selection: Selectio
     start = trace.ops.start[ops][starts]
     end = np.maximum.reduceat(trace.ops.end[ops], starts) if len(starts) else start
     coverage = new_coverage(op_row, trace.ops.start[ops], trace.ops.end[ops])
-    kind = trace.ops.kind[ops]
     process, thread = group.process[steps], group.thread[steps]
     if group.source == "whole-trace" and len(ops):
         process = trace.ops.process[ops[:1]]
@@ -81,8 +80,8 @@ def build_table(trace: Trace, group: StepGroup, device: int, selection: Selectio
         end=end,
         busy_ns=group_sum(coverage, starts),
         sum_ns=group_sum(trace.ops.duration_ns[ops], starts),
-        kernels=group_sum((kind == KERNEL).astype(np.int64), starts),
-        copies=group_sum(((kind != KERNEL) & (kind != GRAPH)).astype(np.int64), starts),
+        kernels=group_sum((trace.ops.kind[ops] == KERNEL).astype(np.int64), starts),
+        copies=group_sum((~trace.ops.computes[ops]).astype(np.int64), starts),
         launches=_launches(trace, ops, op_row, len(starts)),
         next_start=_next_starts(process, thread, start),
         reason=np.zeros(len(steps), np.int32),
@@ -114,14 +113,10 @@ def _in_row_order(trace: Trace, group: StepGroup, steps: I32, ops: I64) -> tuple
 
 def _launches(trace: Trace, ops: I64, op_row: I64, rows: int) -> I64:
     """Distinct calls that launched kernels or graphs; copies are counted on their own."""
-    call, kind = trace.ops.call[ops], trace.ops.kind[ops]
-    node = trace.ops.graph_node[ops]
-    counted = np.flatnonzero((call >= 0) & ((kind == KERNEL) | (kind == GRAPH) | (node >= 0)))
-    order = order_by(op_row[counted], call[counted])
-    pair_row, pair_call = op_row[counted][order], call[counted][order]
-    distinct = np.ones(len(order), bool)
-    distinct[1:] = (pair_row[1:] != pair_row[:-1]) | (pair_call[1:] != pair_call[:-1])
-    return np.bincount(pair_row[distinct], minlength=rows).astype(np.int64)
+    call = trace.ops.call[ops]
+    counted = np.flatnonzero((call >= 0) & (trace.ops.computes[ops] | (trace.ops.graph_node[ops] >= 0)))
+    _, distinct = group_ids([op_row[counted], call[counted]])
+    return np.bincount(op_row[counted[distinct]], minlength=rows).astype(np.int64)
 
 
 def _next_starts(process: I32, thread: I32, start: I64) -> I64:
@@ -150,9 +145,8 @@ def _warm_up(table: StepTable, skip: int) -> Bool:
         return np.zeros(0, bool)
     changed = (table.process[1:] != table.process[:-1]) | (table.thread[1:] != table.thread[:-1])
     starts = np.concatenate(([0], np.flatnonzero(changed) + 1))
-    counts = np.diff(np.append(starts, len(table)))
-    position = np.arange(len(table)) - np.repeat(starts, counts)
-    early: Bool = position < np.repeat(np.minimum(skip, counts - 1), counts)
+    counts = group_counts(starts, len(table))
+    early: Bool = position_in_group(starts, len(table)) < np.repeat(np.minimum(skip, counts - 1), counts)
     return early
 
 
@@ -172,9 +166,7 @@ def _unlike_most(signature: U64, among: Bool) -> Bool:
 def launch_order(trace: Trace, table: StepTable) -> I64:
     """Positions in `table.ops` by row and launch: call start, then graph node, then GPU start."""
     ops = table.ops
-    call = trace.ops.call[ops]
-    launched = np.where(call >= 0, trace.calls.start[call] if len(trace.calls) else 0, trace.ops.start[ops])
-    return np.lexsort((trace.ops.start[ops], trace.ops.graph_node[ops], launched, table.op_row))
+    return np.lexsort((trace.ops.start[ops], trace.ops.graph_node[ops], trace.launched_ns(ops), table.op_row))
 
 
 def sequence_hash(trace: Trace, table: StepTable) -> U64:
@@ -182,8 +174,7 @@ def sequence_hash(trace: Trace, table: StepTable) -> U64:
     order = launch_order(trace, table)
     kernels = order[trace.ops.kind[table.ops[order]] == KERNEL]
     row = table.op_row[kernels]
-    starts = group_starts(row)
-    position = np.arange(len(row)) - np.repeat(starts, np.diff(np.append(starts, len(row))))
+    position = position_in_group(group_starts(row), len(row))
     total = np.zeros(len(table), np.uint64)
     np.add.at(total, row, mix_hash(trace.ops.name[table.ops[kernels]].astype(np.int64), position))
     return total

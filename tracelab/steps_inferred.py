@@ -8,7 +8,7 @@ from tracelab.arrays import group_starts, order_by
 from tracelab.attribution import Launches, work_in_ranges
 from tracelab.failures import is_host_wait
 from tracelab.periods import boundaries, find_loop
-from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, Trace
+from tracelab.trace import ABSENT, I32, I64, KERNEL, Trace
 
 _MAIN_SHARE = 0.5  # a graph makes the steps if it holds this share of the GPU time
 _NOT_A_SIDELINE = 0.1  # … and any loop must hold this much, or the whole trace says more
@@ -57,8 +57,7 @@ def _matters(trace: Trace, process: int, steps: Inferred) -> bool:
 
 def _computing_ns(trace: Trace, rows: I64) -> I64:
     """GPU time of kernels and graphs, 0 for copies: loading the weights may take longer than the whole loop."""
-    kind = trace.ops.kind[rows]
-    return np.where((kind == KERNEL) | (kind == GRAPH), trace.ops.duration_ns[rows], 0)
+    return np.where(trace.ops.computes[rows], trace.ops.duration_ns[rows], 0)
 
 
 def whole_trace(trace: Trace) -> Inferred:
@@ -85,8 +84,7 @@ def _busiest_range(trace: Trace, launched: Launches, process: int) -> int:
 
 def _sequence(trace: Trace, process: int, inside: int) -> _Sequence:
     ops = np.flatnonzero(trace.ops.process == process)
-    call = trace.ops.call[ops]
-    key = np.where(call >= 0, trace.calls.start[call] if len(trace.calls) else 0, trace.ops.start[ops])
+    key = trace.launched_ns(ops)
     if inside != ABSENT:
         kept = (key >= trace.ranges.start[inside]) & (key <= trace.ranges.end[inside])
         ops, key = ops[kept], key[kept]

@@ -11,10 +11,11 @@ from tracelab.attribution import (
     across_threads,
     fold_codes,
     forest_of_domains,
+    forest_of_rows,
     without_own_range,
     work_in_ranges,
 )
-from tracelab.nesting import Forest, build_forest
+from tracelab.nesting import Forest
 from tracelab.trace import ABSENT, I32, I64, Bool, Trace
 
 _NEARLY_EVERY_TIME = 0.9  # share of a pattern's ranges that must launch GPU work
@@ -42,7 +43,7 @@ class NvtxSteps:
 
 def nvtx_steps(trace: Trace, launched: Launches, wanted: re.Pattern[str] | None) -> NvtxSteps | None:
     """The marked steps, default domain first; None where no range recurs. With `wanted`, the ranges it matches."""
-    default = np.array([domain == "" for domain in trace.domains], bool)
+    default = trace.default_domain
     found = _first_recurring(trace, launched, (default, ~default))
     if wanted is None:
         return _assign(trace, found, np.ones(len(found), bool), launched) if len(found) else None
@@ -63,9 +64,7 @@ def _first_recurring(trace: Trace, launched: Launches, choices: tuple[Bool, ...]
 
 def _apart(trace: Trace, asked: I64, found: I64) -> I64:
     """Those of `found` whose whole pattern lies neither inside nor around any range of `asked`."""
-    mask = np.zeros(len(trace.ranges), bool)
-    mask[asked] = mask[found] = True
-    forest = build_forest(trace.ranges, mask)
+    forest = forest_of_rows(trace, np.concatenate((asked, found)))
     nested = np.flatnonzero(forest.parent >= 0)
     touched = np.union1d(forest.rows[nested], forest.rows[forest.parent[nested]])
     pattern, _ = fold_codes(trace, trace.ranges.name[found])
@@ -76,9 +75,7 @@ def _apart(trace: Trace, asked: I64, found: I64) -> I64:
 def _assign(trace: Trace, rows: I64, asked: Bool, launched: Launches) -> NvtxSteps:
     domains = np.isin(np.arange(len(trace.domains)), trace.ranges.domain[rows])
     forest = forest_of_domains(trace, domains)
-    mask = np.zeros(len(trace.ranges), bool)
-    mask[rows] = True
-    steps = build_forest(trace.ranges, mask)
+    steps = forest_of_rows(trace, rows)
     call_range = np.full(len(trace.calls), ABSENT, np.int64)
     crossed = np.zeros(len(trace.calls), bool)
     calls = launched.rows
@@ -94,9 +91,7 @@ def _assign(trace: Trace, rows: I64, asked: Bool, launched: Launches) -> NvtxSte
 def _matching(trace: Trace, forest: Forest, wanted: re.Pattern[str]) -> I64:
     """Ranges whose full name `wanted` matches and that lie in no other such range."""
     hits = np.array([bool(wanted.search(name)) for name in trace.names], bool)
-    mask = np.zeros(len(trace.ranges), bool)
-    mask[forest.rows] = hits[trace.ranges.name[forest.rows]]
-    chosen = build_forest(trace.ranges, mask)
+    chosen = forest_of_rows(trace, forest.rows[hits[trace.ranges.name[forest.rows]]])
     outermost: I64 = chosen.rows[chosen.parent == ABSENT]
     return outermost
 

@@ -64,6 +64,12 @@ class Ops:
     def duration_ns(self) -> I64:
         return self.end - self.start
 
+    @cached_property
+    def computes(self) -> Bool:
+        """Kernels and whole-graph executions, which stand in for their kernels; no copies or memsets."""
+        computing: Bool = (self.kind == KERNEL) | (self.kind == GRAPH)
+        return computing
+
 
 @dataclass(frozen=True)
 class Calls:
@@ -193,6 +199,16 @@ class Trace:
         """Which calls have a name that `test` accepts; each distinct name is tried once."""
         accepted = np.array([bool(test(name)) for name in self.names], bool)
         return accepted[self.calls.name] if len(accepted) else np.zeros(len(self.calls), bool)
+
+    @property
+    def default_domain(self) -> Bool:
+        """Which of `domains` is NVTX's default domain."""
+        return np.array([domain == "" for domain in self.domains], bool)
+
+    def launched_ns(self, ops: I64) -> I64:
+        """Host time at which each of the op rows `ops` was launched; its GPU start where no call is known."""
+        call = self.ops.call[ops]
+        return np.where(call >= 0, self.calls.start[call] if len(self.calls) else 0, self.ops.start[ops])
 
     @cached_property
     def first_op_of_call(self) -> I64:

@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import median_int
+from tracelab.arrays import group_ids, median_int
 from tracelab.floor import Floor, step_floor
-from tracelab.gap_classes import CLASSES, Gaps, classify_gaps
+from tracelab.gap_classes import HOST_LATE, Gaps, classify_gaps
 from tracelab.gpu_facts import Machine
 from tracelab.intervals import Timeline, even_shares, union
 from tracelab.launch_state import graph_launches_without_work
@@ -62,6 +62,14 @@ class View:
     def op_step(self) -> I64:
         """Used step (0 …) of each of `ops`."""
         return np.searchsorted(self.used, self.table.op_row[self._kept])
+
+    @cached_property
+    def launching_calls(self) -> tuple[I64, I64]:
+        """Used step and row of `Calls` of every call that launched work there: once, however many kernels it holds."""
+        call = self.trace.ops.call[self.ops]
+        linked = np.flatnonzero(call >= 0)
+        _, first = group_ids([self.op_step[linked], call[linked]])
+        return self.op_step[linked[first]], call[linked[first]]
 
     @cached_property
     def shares_ns(self) -> NDArray[np.float64]:
@@ -173,8 +181,7 @@ class View:
     @cached_property
     def late_ns(self) -> I64:
         """Idle time of each used step for which the host is to blame, that between steps included."""
-        late = [CLASSES.index("launch"), CLASSES.index("sync")]
-        late_ns: I64 = (self.step_idle_by_class[late] + self.between_by_class[late]).sum(axis=0)
+        late_ns: I64 = (self.step_idle_by_class[HOST_LATE] + self.between_by_class[HOST_LATE]).sum(axis=0)
         return late_ns
 
     def phase_name(self, code: int) -> str:
