@@ -1,6 +1,7 @@
 """The repository's own source, parsed: files, functions and imports, for the tests that hold the house rules."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,12 @@ def functions(source: Source) -> Iterator[tuple[str, int]]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def gpu_functions(source: Source) -> set[str]:
+    """Names of the functions that Triton or Gluon compiles (decorated `….jit`, with or without arguments)."""
+    found = (node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef))
+    return {node.name for node in found if any(re.search(r"\bjit\b", ast.unparse(d)) for d in node.decorator_list)}
 
 
 def _read(path: Path) -> Source:

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from tracelab import __version__
-from tracelab.commands import cache, doctor, profile, report
+from tracelab.commands import cache, doctor, profile, report, run
 from tracelab.commands import list as list_command
+from tracelab.commands.kernel_command import KernelCommand
 from tracelab.commands.shared import with_parameters
 from tracelab.errors import TracelabError
 from tracelab.registry import leaves
@@ -33,6 +34,9 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
         with_parameters(profile.run, profile.PARAMETERS, profile.HELP)
     )
     app.command("report", help=report.HELP)(with_parameters(report.run, report.PARAMETERS, report.HELP))
+    app.command("run", cls=KernelCommand, help=run.HELP, context_settings=_PASS_ON)(
+        with_parameters(run.run, run.PARAMETERS, run.HELP)
+    )
     app.command("doctor", help="Can this machine capture? GPU, nsys, disk.")(doctor.doctor)
     app.command("list", help=list_command.HELP)(list_command.run)
     caches = typer.Typer(help="The cache of exported reports.", no_args_is_help=True)

@@ -10,6 +10,7 @@ import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 FOLDERS = ("kernels", "analyzers", "reports")
 _REPORT_SUFFIX = "_report"  # a leaf must not be named like a standard-library module: json_report.py offers "json"
@@ -29,12 +30,31 @@ class Leaf:
         doc = ast.get_docstring(ast.parse(self.path.read_text(encoding="utf-8")))
         return doc.splitlines()[0].strip() if doc else ""
 
+    @property
+    def variants(self) -> dict[str, str]:
+        """A kernel's variants, each with its one-line help; empty for a workload that is no single kernel."""
+        return literal(self.path, "VARIANTS") or {}
+
 
 def leaves(folder: str) -> dict[str, Leaf]:
     """The leaves of `folder` (one of FOLDERS) by name, sorted."""
     root = Path(__file__).parent / folder
     found = sorted(p for p in root.glob("*.py") if not p.name.startswith("_"))
     return {leaf.name: leaf for leaf in (_leaf(folder, path) for path in found)}
+
+
+def literal(source: Path, name: str) -> Any:
+    """The literal that the module assigns to `name`, read from its source without importing it; None if it has none."""
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        if node.value is not None and any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return ast.literal_eval(node.value)
+    return None
 
 
 def load(leaf: Leaf) -> ModuleType:

@@ -1,12 +1,12 @@
 """Bundled recordings of bundled workloads, and which of them answers a given command line."""
 
-import ast
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tracelab.errors import InputError, UsageError
+from tracelab.registry import literal
 
 Options = Mapping[str, str | bool]
 
@@ -56,14 +56,7 @@ def find_recording(folder: Path, workload: str, options: Options) -> Recording |
 
 def workload_defaults(module: Path) -> dict[str, str | bool]:
     """The options of a workload with their defaults: the literal dict DEFAULTS in its source, which is not imported."""
-    for node in ast.parse(module.read_text(encoding="utf-8")).body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        if any(isinstance(target, ast.Name) and target.id == "DEFAULTS" for target in targets):
-            assert isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
-            return normalised(ast.literal_eval(node.value))
-    return {}
+    return normalised(literal(module, "DEFAULTS") or {})
 
 
 def normalised(options: Mapping[str, object]) -> dict[str, str | bool]:
@@ -121,7 +114,7 @@ def as_arguments(options: Options) -> list[str]:
     for name, value in options.items():
         if isinstance(value, bool):
             words += [name] if value else []
-        else:
+        elif value:  # an empty text is what a workload's default for "nothing" looks like
             words += [name, value]
     return words
 

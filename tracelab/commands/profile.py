@@ -1,7 +1,7 @@
 """`tracelab profile`: run a bundled workload, or any command, under nsys and print where its time went."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter
@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
-from typer.core import TyperCommand
 
 from tracelab import samples
 from tracelab.capture.command import GRAPH_MODES, CaptureOptions
 from tracelab.capture.outcome import describe_exit
 from tracelab.capture.progress import Progress
-from tracelab.capture.recordings import split_arguments, workload_defaults
 from tracelab.capture.session import Request, Session, Workload, profile_session
+from tracelab.commands.kernel_command import KernelCommand, kernel_arguments, known_kernel, require_variant
 from tracelab.commands.shared import (
     FACTS,
     OUTPUT,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from tracelab.report import CaptureFacts, Report
 
 HELP = "Run a workload, or any command after `--`, under nsys and print where its time went."
-_COMMAND, _ARGUMENTS = "tracelab.command", "tracelab.arguments"  # where the split command line waits in click's context
+_COMMAND = "tracelab.command"  # where the program and its arguments wait in click's context
 
 
 class Analyse(Protocol):
@@ -50,30 +49,17 @@ class Render(Protocol):
     def __call__(self, report: "Report", format_name: str, target: Path | None) -> str: ...
 
 
-class ProfileCommand(TyperCommand):
+class ProfileCommand(KernelCommand):
     """Sees the raw command line: what follows `--` is the program, what a workload knows is the workload's."""
 
     # Newer typer brings its own click, so its classes have no name that works for every version.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the program or the workload's own options out before click looks for tracelab's."""
+        """Take the program out before anything looks for options."""
         if "--" in args:
             cut = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[cut + 1 :])
-            args = args[:cut]
-        elif (at := self._workload_index(ctx, args)) is not None:
-            defaults = workload_defaults(leaves("kernels")[args[at]].path)
-            own, others = split_arguments(args[at + 1 :], defaults)
-            ctx.meta[_ARGUMENTS] = tuple(own)
-            args = [*args[: at + 1], *others]
+            return self.parse_own(ctx, args[:cut])
         return super().parse_args(ctx, args)
-
-    def _workload_index(self, ctx: Any, args: Sequence[str]) -> int | None:
-        options = [param for param in self.get_params(ctx) if not getattr(param, "is_flag", False)]
-        takes_value = {name for option in options for name in option.opts}
-        for index, word in enumerate(args):
-            if word in leaves("kernels") and (index == 0 or args[index - 1] not in takes_value):
-                return index
-        return None
 
 
 def request_from(ctx: typer.Context, values: Mapping[str, Any]) -> Request:
@@ -86,11 +72,14 @@ def request_from(ctx: typer.Context, values: Mapping[str, Any]) -> Request:
     if command is not None and name is not None:
         raise UsageError(f"Give a workload or a command after `--`, not both ({name}).")
     chosen = None if command is not None else _workload(name)
+    arguments = kernel_arguments(ctx)
+    if chosen is not None:
+        require_variant(leaves("kernels")[chosen.name], arguments)
     if ctx.args:
         raise UsageError(f"{ctx.args[0]!r} is no option of `tracelab profile` or of the workload.")
     return Request(
         workload=chosen,
-        arguments=ctx.meta.get(_ARGUMENTS, ()),
+        arguments=arguments,
         command=command or (),
         options=capture_options(values),
         nsys=values["nsys"],
@@ -200,9 +189,10 @@ def _workload(name: str | None) -> Workload:
     known = leaves("kernels")
     if name is None:
         raise UsageError(f"Give a workload ({_listed(known)}), or a command after `--`.")
-    if name not in known:
+    leaf = known_kernel(name)
+    if leaf is None:
         raise UsageError(f"There is no workload {name!r}; there is {_listed(known)}. A command goes after `--`.")
-    return Workload(name, known[name].module, known[name].path)
+    return Workload(leaf.name, leaf.module, leaf.path)
 
 
 def _listed(known: dict[str, Leaf]) -> str:

@@ -1,0 +1,163 @@
+"""What `python -m tracelab.kernels.NAME` does for a kernel: one variant in a profiled window, or check and time all.
+
+With `--run` it writes one JSON object a line to stdout, first about the run, then one a variant, for `tracelab run` to
+print. Exit codes: 2 for options that make no sense or do not fit the memory, 5 without torch, Triton or (in a profiled
+window) a GPU.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+import torch
+
+from tracelab.errors import CaptureUnavailableError, TracelabError, UsageError
+from tracelab.kernels._bench import copies_for, time_launches
+from tracelab.kernels._gpu_window import Range, profiled_window
+from tracelab.kernels._kernel import INTERPRETED, TOLERANCE, Case, Options, worst_error
+
+_OWN = ("variant", "steps", "graph")  # options of the driver; all others are the kernel's shape
+_MEMORY_SHARE = 0.9  # of the free memory: what allocator and workspaces take stays below a tenth
+
+
+def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
+    """Run the kernel `module`; returns the exit code, after one sentence on stderr if it is not 0."""
+    name = leaf_name(module)
+    try:
+        asked = _parse(module, argv)
+        if asked.pop("run"):
+            for line in run_lines(module, asked):
+                print(json.dumps(line), flush=True)
+        else:
+            _profile(module, {**module.DEFAULTS, **asked})
+    except TracelabError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return error.exit_code
+    except torch.OutOfMemoryError:
+        print(f"{name}: the GPU's memory is too small for this shape; make it smaller.", file=sys.stderr)
+        return UsageError.exit_code
+    return 0
+
+
+def leaf_name(module: ModuleType) -> str:
+    """The name of a kernel on the command line, also while it runs as `__main__`."""
+    assert module.__file__ is not None
+    return Path(module.__file__).stem.replace("_", "-")
+
+
+def run_lines(module: ModuleType, asked: Mapping[str, Any]) -> Iterator[dict[str, object]]:
+    """Check every asked variant against float64 and, on a GPU, time it; `asked` are the options that were given."""
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu and not INTERPRETED:
+        raise CaptureUnavailableError("torch finds no CUDA GPU, and TRITON_INTERPRET=1 is not set.")
+    device = torch.device("cuda" if on_gpu else "cpu")
+    dtype = torch.bfloat16 if on_gpu else torch.float32
+    shape = {**module.DEFAULTS, **({} if on_gpu else module.CHECK), **asked}
+    shape = {name: value for name, value in shape.items() if name not in _OWN}
+    chosen = [str(asked["variant"])] if "variant" in asked else list(module.VARIANTS)
+    yield {"tracelab.run": 1, "kernel": leaf_name(module), "dtype": str(dtype).removeprefix("torch."),
+           "options": shape, "variants": chosen, "gpu": _gpu() if on_gpu else None}  # fmt: skip
+    for variant in chosen:
+        yield {"variant": variant, "help": module.VARIANTS[variant], **_measured(module, {**shape, "variant": variant},
+                                                                               device, dtype)}  # fmt: skip
+
+
+def _measured(module: ModuleType, options: Options, device: torch.device, dtype: torch.dtype) -> dict[str, object]:
+    """What one variant computes wrongly and, on a GPU, how long it takes."""
+    case: Case = module.case(options, device, dtype)
+    error, tolerance = worst_error(case), TOLERANCE[dtype]
+    facts: dict[str, object] = {
+        "error": error, "tolerance": tolerance, "ok": error <= tolerance, "bytes": case.work.bytes,
+        "flops": case.work.flops, "executed_flops": case.work.executed_flops, "kernels": case.kernels,
+        "remark": case.remark,
+    }  # fmt: skip
+    if device.type == "cuda":
+        copies = _copies(case)
+        del case
+        case = module.case(options, device, dtype, copies)
+        timing = time_launches(case.launch, copies)
+        facts |= {"ns": timing.ns, "spread": timing.spread, "copies": copies, "calls": timing.calls,
+                  "replays": timing.replays}  # fmt: skip
+    return facts
+
+
+def _copies(case: Case) -> int:
+    """Input sets for a rotation beyond L2, as far as the memory holds them."""
+    free_bytes, _ = torch.cuda.mem_get_info()
+    fitting = int(_MEMORY_SHARE * free_bytes) // max(1, case.work.bytes)
+    return max(1, min(copies_for(case.work.bytes), fitting))
+
+
+def _profile(module: ModuleType, options: dict[str, Any]) -> None:
+    """Run one variant `steps` times under NVTX steps; a step calls it once on every input set."""
+    if not torch.cuda.is_available():
+        raise CaptureUnavailableError("torch finds no CUDA GPU; a profile needs one.")
+    device, dtype, name = torch.device("cuda"), torch.bfloat16, leaf_name(module).replace("-", "_")
+    with torch.inference_mode():
+        case: Case = module.case(options, device, dtype)
+        copies = _copies(case)
+        if copies > 1:
+            case = module.case(options, device, dtype, copies)
+
+        def step() -> None:
+            with Range(name):
+                for copy in range(copies):
+                    case.launch(copy)
+
+        profiled_window(step, steps=options["steps"], graph=options["graph"], record=_record(name, options, case))
+
+
+def _record(name: str, options: Options, case: Case) -> dict[str, object]:
+    """The workload record: a step is one call on each input set."""
+    bytes_per_step, flops_per_step = case.work.bytes * case.copies, case.work.flops * case.copies
+    known = {key: options[key] for key in ("batch", "ctx") if key in options}
+    return {
+        "tracelab.workload": 1,
+        "name": name,
+        "model": f"the kernel {name} alone, variant {options['variant']}",
+        "dtype": "bf16",
+        **known,
+        "bytes_per_step": bytes_per_step,
+        "flops_per_step": flops_per_step,
+        "phases": {name: {"bytes": bytes_per_step, "flops": flops_per_step}},
+        "variant": {**options, "calls_per_step": case.copies},
+    }
+
+
+def _gpu() -> dict[str, object]:
+    facts = torch.cuda.get_device_properties(0)
+    return {"name": facts.name, "sm_count": facts.multi_processor_count, "memory_bytes": facts.total_memory}
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but a wrong option is one sentence instead of the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see --help.")
+
+
+def _parse(module: ModuleType, argv: Sequence[str] | None) -> dict[str, Any]:
+    """The options that were given, by name, and `run`."""
+    assert module.__doc__ is not None
+    parser = _Parser(prog=leaf_name(module), description=module.__doc__.splitlines()[0], allow_abbrev=False,
+                     argument_default=argparse.SUPPRESS)  # fmt: skip
+    parser.add_argument("--run", action="store_true", default=False, help="check and time instead, as JSON lines")
+    for name, default in module.DEFAULTS.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(default, bool):
+            parser.add_argument(flag, action="store_true")
+        elif name == "variant":
+            parser.add_argument(flag, choices=list(module.VARIANTS), help=f"default {default}")
+        else:
+            parser.add_argument(flag, type=_count if isinstance(default, int) else str, help=f"default {default}")
+    return vars(parser.parse_args(argv))
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    return int(text)

@@ -1,0 +1,61 @@
+"""What `profile` and `run` share: the options after a kernel's or workload's name are its own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from typer.core import TyperCommand
+
+from tracelab.capture.recordings import resolve, split_arguments, workload_defaults
+from tracelab.errors import UsageError
+from tracelab.registry import Leaf, leaves
+
+_ARGUMENTS = "tracelab.arguments"  # where the leaf's own words wait in click's context
+
+
+class KernelCommand(TyperCommand):
+    """Takes the options of a bundled kernel or workload out of the command line before click looks for tracelab's."""
+
+    # Newer typer brings its own click, so its classes have no name that works for every version.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Split the words after the leaf's name into its own and tracelab's."""
+        at = self._leaf_index(ctx, args)
+        if at is None:
+            return self.parse_own(ctx, args)
+        leaf = known_kernel(args[at])
+        assert leaf is not None
+        own, others = split_arguments(args[at + 1 :], workload_defaults(leaf.path))
+        ctx.meta[_ARGUMENTS] = tuple(own)
+        return self.parse_own(ctx, [*args[: at + 1], *others])
+
+    def parse_own(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what is tracelab's."""
+        return list(super().parse_args(ctx, args))
+
+    def _leaf_index(self, ctx: Any, args: Sequence[str]) -> int | None:
+        options = [param for param in self.get_params(ctx) if not getattr(param, "is_flag", False)]
+        takes_value = {name for option in options for name in option.opts}
+        for index, word in enumerate(args):
+            if known_kernel(word) is not None and (index == 0 or args[index - 1] not in takes_value):
+                return index
+        return None
+
+
+def kernel_arguments(ctx: Any) -> tuple[str, ...]:
+    """The leaf's own words of the command line, in order."""
+    words: tuple[str, ...] = ctx.meta.get(_ARGUMENTS, ())
+    return words
+
+
+def known_kernel(name: str) -> Leaf | None:
+    """The bundled kernel or workload of that name, with `-` or `_` between its words; None if there is none."""
+    return leaves("kernels").get(name.replace("_", "-"))
+
+
+def require_variant(leaf: Leaf, arguments: Sequence[str]) -> None:
+    """Raise UsageError, naming those there are, if the words ask for a variant that the kernel has not."""
+    variants = leaf.variants
+    if not variants:
+        return
+    asked = resolve(arguments, workload_defaults(leaf.path), leaf.name)["--variant"]
+    if asked not in variants:
+        raise UsageError(f"{leaf.name} has no variant {asked!r}; it has {', '.join(variants)}.")

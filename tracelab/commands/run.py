@@ -1,0 +1,88 @@
+"""`tracelab run`: check a bundled kernel against its float64 reference, then time it, without nsys."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tracelab.capture.gpu import has_gpu
+from tracelab.capture.progress import Progress
+from tracelab.capture.recordings import resolve, workload_defaults
+from tracelab.commands.kernel_command import kernel_arguments, known_kernel, require_variant
+from tracelab.commands.shared import write
+from tracelab.errors import CaptureUnavailableError, CheckFailedError, TracelabError, UsageError
+from tracelab.registry import Leaf, leaves
+
+HELP = "Check a bundled kernel against its reference, then time its variants."
+_FORMATS = ("terminal", "json")
+PARAMETERS = (
+    Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context),
+    Parameter("kernel", Parameter.KEYWORD_ONLY, default=None,
+              annotation=Annotated[str | None, typer.Argument(metavar="KERNEL", help="A kernel, its options after.")]),
+    Parameter("format", Parameter.KEYWORD_ONLY, default="terminal",
+              annotation=Annotated[str, typer.Option("--format", metavar="NAME", help="terminal or json.")]),
+    Parameter("output", Parameter.KEYWORD_ONLY, default=None,
+              annotation=Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE",
+                                                             help="Write to FILE instead of the terminal.")]),
+)  # fmt: skip
+
+
+def run(ctx: typer.Context, **values: Any) -> None:
+    """Check and time; raises CheckFailedError after printing if a variant's result is wrong."""
+    from tracelab.commands.run_page import as_json, as_page
+    from tracelab.kernel_run import kernel_run
+
+    if values["format"] not in _FORMATS:
+        raise UsageError(f"--format {values['format']!r} is none of {', '.join(_FORMATS)}.")
+    leaf, arguments = _kernel(values["kernel"]), kernel_arguments(ctx)
+    if ctx.args:
+        raise UsageError(f"{ctx.args[0]!r} is no option of `tracelab run` or of the kernel.")
+    require_variant(leaf, arguments)
+    resolve(arguments, workload_defaults(leaf.path), leaf.name)
+    done = kernel_run(list(_lines(leaf, arguments)))
+    write(as_json(done) if values["format"] == "json" else as_page(done), values["output"])
+    if done.failed:
+        names = ", ".join(variant.variant for variant in done.failed)
+        raise CheckFailedError(f"{leaf.name}: the result of {names} differs from the float64 reference.")
+
+
+def _kernel(name: str | None) -> Leaf:
+    kernels = ", ".join(leaf.name for leaf in leaves("kernels").values() if leaf.variants)
+    if name is None:
+        raise UsageError(f"Give a kernel: {kernels}.")
+    leaf = known_kernel(name)
+    if leaf is None or not leaf.variants:
+        hint = f"; `tracelab profile {leaf.name}` runs that decode step" if leaf is not None else ""
+        raise UsageError(f"There is no kernel {name!r}{hint}. Kernels: {kernels}.")
+    return leaf
+
+
+def _lines(leaf: Leaf, arguments: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    """What the kernel says, line by line; raises as it fails, its own sentence standing on stderr."""
+    command = [sys.executable, "-m", leaf.module, "--run", *arguments]
+    # Triton reads this when the kernel is imported; with a GPU the kernel must be compiled.
+    environment = {**os.environ, "TRITON_INTERPRET": "0" if has_gpu() else "1"}
+    progress, total, seen = Progress(), 0, 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdout is not None
+        for text in child.stdout:
+            line = json.loads(text)
+            total = len(line["variants"]) if "variants" in line else total
+            seen += 1
+            if seen <= total:
+                progress.stage(f"{leaf.name}: checking and timing variant {seen} of {total}")
+            yield line
+        progress.done()
+    if child.returncode:
+        raise _failure(leaf, child.returncode)
+
+
+def _failure(leaf: Leaf, code: int) -> TracelabError:
+    kind = {2: UsageError, 5: CaptureUnavailableError}.get(code, TracelabError)
+    return kind(f"{leaf.name} could not be run; its own message stands above.")
