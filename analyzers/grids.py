@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelab import wave_findings
 from tracelab.arrays import group_ids
 from tracelab.grid_findings import Underfill, findings
 from tracelab.occupancy import Occupancy, limiter_names, occupancy
@@ -34,9 +35,8 @@ def analyze(view: View) -> Result:
     uses = [use for use in (_underfill(view, part, fit) for part in parts) if use is not None]
     under = int(ops.duration_ns[rows][fit.underfills].sum())
     share = under / view.kernel_sum_ns if view.kernel_sum_ns else 0.0
-    return Result(
-        metrics={"underfill_share": Metric(share, "ratio")}, tables={"grids": table}, findings=findings(view, uses)
-    )
+    found = [*findings(view, uses), *wave_findings.findings(view, table)]
+    return Result(metrics={"underfill_share": Metric(share, "ratio")}, tables={"grids": table}, findings=found)
 
 
 def _product(x: I32, y: I32, z: I32, rows: I64) -> I64:

@@ -19,12 +19,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from tracelab.occupancy import SmLimits, occupancy
+
 SM_90 = GPUTarget("cuda", 90, 32)
-# Limits of one sm_90 multiprocessor (CUDA C++ programming guide, compute capabilities): registers, threads, blocks,
-# shared memory, of which one block can have all but 1 KiB and each block takes 1 KiB for the system.
-SM_REGISTERS, SM_THREADS, SM_BLOCKS = 65536, 2048, 32
-SM_SHARED_BYTES, BLOCK_SHARED_BYTES, BLOCK_RESERVED_BYTES = 233472, 232448, 1024
-WARP, REGISTER_UNIT = 32, 256  # registers are handed out to warps in units of 256
+BLOCK_SHARED_BYTES = 232448  # what one block may have on sm_90 (CUDA C++ programming guide, compute capabilities)
 
 
 @dataclass(frozen=True)
@@ -86,17 +84,12 @@ def compile_spec(spec: CompileSpec) -> Compiled:
 
 
 def blocks_per_sm(registers: int, shared_bytes: int, threads: int) -> int:
-    """Blocks that fit on one sm_90 multiprocessor; 0 if not even one does."""
+    """Blocks that fit on one multiprocessor of an H200, by the rule that traces are analysed with; 0 if none fits."""
+    limits = SmLimits.with_defaults(9, 0, sm_count=132)
+    assert limits is not None
     if shared_bytes > BLOCK_SHARED_BYTES:
         return 0
-    warps = threads // WARP
-    per_warp = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
-    return min(
-        SM_REGISTERS // (per_warp * warps),
-        SM_SHARED_BYTES // (shared_bytes + BLOCK_RESERVED_BYTES),
-        SM_THREADS // threads,
-        SM_BLOCKS,
-    )
+    return int(occupancy(limits, threads, registers, shared_bytes, 1).blocks_per_sm)
 
 
 def _usage(cubin: bytes) -> tuple[int, int]:

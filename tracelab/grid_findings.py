@@ -13,6 +13,7 @@ from tracelab.view import View
 _STARVED_MBU = 0.3  # below it a half-empty GPU is not bandwidth-bound, so more blocks will pay
 _NEXT_TO_NOTHING = 0.05  # a phase whose floor is below this share of its time is not slow for what it moves
 _ONE_PERCENT = 0.01
+_SERIAL_NS = 50_000  # a call this long in one wave is a serial walk: blocks that each do little end within a few µs
 _WORTH_A_LINE = 0.05  # share of the kernel sum from which one kernel is a finding of its own
 
 
@@ -54,6 +55,13 @@ def _starved(view: View, use: Underfill, work: PhaseWork | None) -> Finding:
     if work is None or work.mbu is None:
         return Finding("underfilled-grid", title, "Split a serial axis over more blocks.", use.saving_ns)
     known = f"MBU of {use.phase} is {percent(work.mbu, 0) if work.mbu >= _ONE_PERCENT else 'below 1 %'}"
+    if use.time_ns >= _SERIAL_NS * use.calls and work.mbu < _STARVED_MBU:
+        each = format_time(use.time_ns / use.calls)
+        why = (
+            f"{known}, {work.busy_ns / max(work.floor_ns, 1):.3g}× its floor: every block walks its part alone for up "
+            f"to {each}. Split that axis over more blocks, and read once what several blocks share."
+        )
+        return Finding("starved-grid", title, why, use.saving_ns)
     if work.floor_ns < _NEXT_TO_NOTHING * work.busy_ns:
         why = f"{known}: the phase moves next to nothing; fuse the kernel with a neighbour, or give it more blocks."
         return Finding("starved-grid", title, why, use.saving_ns)
