@@ -53,6 +53,16 @@ class Case:
     remark: str = ""
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table of a kernel's own, such as a sweep: a title with the shape, columns with units, and what to note."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
 def relative_l2(got: torch.Tensor, want: torch.Tensor) -> float:
     """‖got − want‖ / ‖want‖ in float64; infinite if anything is not finite, so that NaN never passes."""
     got64, want64 = got.double(), want.double().to(got.device)

@@ -1,11 +1,12 @@
 """What `python -m tracelab.kernels.NAME` does for a kernel: one variant in a profiled window, or check and time all.
 
-With `--run` it writes one JSON object a line to stdout, first about the run, then one a variant, for `tracelab run` to
-print. Exit codes: 2 for options that make no sense or do not fit the memory, 5 without torch, Triton or (in a profiled
-window) a GPU.
+With `--run` it writes one JSON object a line to stdout for `tracelab run` to print: first about the run, then one a
+variant, then on a GPU the further tables that the kernel offers by `tables(options, device)`. Exit codes: 2 for options
+that make no sense or do not fit the memory, 5 without torch, Triton or (in a profiled window) a GPU.
 """
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,8 +63,10 @@ def run_lines(module: ModuleType, asked: Mapping[str, Any]) -> Iterator[dict[str
     yield {"tracelab.run": 1, "kernel": leaf_name(module), "dtype": str(dtype).removeprefix("torch."),
            "options": shape, "variants": chosen, "gpu": _gpu() if on_gpu else None}  # fmt: skip
     for variant in chosen:
-        yield {"variant": variant, "help": module.VARIANTS[variant], **_measured(module, {**shape, "variant": variant},
-                                                                               device, dtype)}  # fmt: skip
+        done = _measured(module, {**shape, "variant": variant}, device, dtype)
+        yield {"variant": variant, "help": module.VARIANTS[variant], **done}
+    if on_gpu and "variant" not in asked and hasattr(module, "tables"):
+        yield from ({"table": dataclasses.asdict(table)} for table in module.tables(shape, device))
 
 
 def _measured(module: ModuleType, options: Options, device: torch.device, dtype: torch.dtype) -> dict[str, object]:

@@ -72,6 +72,13 @@ def test_without_gpu_nothing_is_timed_and_the_page_says_so() -> None:
     assert "MBU" not in page and "µs" not in page
 
 
+def test_a_kernels_own_table_follows_the_variants() -> None:
+    table = {"title": "sweep", "columns": ["BH", "µs", "note"], "rows": [["16", "161.6", ""], ["64", "42.4", "best"]],
+             "note": "96 heads"}  # fmt: skip
+    page = as_page(kernel_run([{**HEAD, "gpu": H200}, row("good"), {"table": table}]))
+    assert page.splitlines()[-5:] == ["sweep", "BH     µs  note", "16  161.6", "64   42.4  best", "96 heads"]
+
+
 def test_json_keeps_units_and_an_infinite_error_is_null() -> None:
     read = json.loads(as_json(measured(row("good", error=float("inf"), ok=False))))
     (variant,) = read["variants"]

@@ -44,6 +44,16 @@ class VariantRun:
 
 
 @dataclass(frozen=True)
+class KernelTable:
+    """A further table of a kernel's own, its cells as text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str
+
+
+@dataclass(frozen=True)
 class KernelRun:
     """A run of one kernel; `gpu_name` is None where its kernels ran in Triton's interpreter."""
 
@@ -53,6 +63,7 @@ class KernelRun:
     gpu_name: str | None
     gpu: GpuSpec | None
     variants: tuple[VariantRun, ...]
+    tables: tuple[KernelTable, ...] = ()
 
     @property
     def failed(self) -> tuple[VariantRun, ...]:
@@ -74,8 +85,9 @@ class KernelRun:
 
 
 def kernel_run(lines: Sequence[Mapping[str, Any]]) -> KernelRun:
-    """From the JSON lines that a kernel wrote: the first about the run, then one a variant."""
-    head, *rows = lines
+    """From the JSON lines that a kernel wrote: the first about the run, then one a variant, then its own tables."""
+    head, *rest = lines
+    rows = [line for line in rest if "table" not in line]
     device = head["gpu"]
     spec = datasheet(device["name"], device["memory_bytes"], device["sm_count"]) if device else None
     return KernelRun(
@@ -85,7 +97,13 @@ def kernel_run(lines: Sequence[Mapping[str, Any]]) -> KernelRun:
         gpu_name=device["name"] if device else None,
         gpu=spec,
         variants=tuple(_variant(row) for row in rows),
+        tables=tuple(_table(line["table"]) for line in rest if "table" in line),
     )
+
+
+def _table(said: Mapping[str, Any]) -> KernelTable:
+    cells = tuple(tuple(str(cell) for cell in row) for row in said["rows"])
+    return KernelTable(said["title"], tuple(said["columns"]), cells, said["note"])
 
 
 def _variant(row: Mapping[str, Any]) -> VariantRun:

@@ -1,5 +1,6 @@
 """How `tracelab run` prints what it learned: the page, and the same as JSON."""
 
+import dataclasses
 import json
 import math
 
@@ -19,6 +20,7 @@ def as_json(run: KernelRun) -> str:
         "options": dict(run.options),
         "gpu": run.gpu_name,
         "variants": [_json_variant(run, variant) for variant in run.variants],
+        "tables": [dataclasses.asdict(table) for table in run.tables],
     }
     return json.dumps(document, indent=1)
 
@@ -55,6 +57,9 @@ def as_page(run: KernelRun) -> str:
     else:
         lines.append("A/A: by how much two measurements of the same thing differ. A ratio inside it is no difference.")
     lines += [f"WRONG: {v.variant}: error {_error(v)} against float64, limit {v.tolerance:g}." for v in run.failed]
+    for table in run.tables:
+        lines += ["", table.title, *_aligned([list(table.columns), *(list(row) for row in table.rows)])]
+        lines += [table.note] if table.note else []
     return "\n".join(lines)
 
 
@@ -77,6 +82,11 @@ def _table(run: KernelRun) -> list[str]:
     rows = [heads, *(_row(run, variant, unit) for variant in run.variants)]
     if run.gpu_name is None:
         rows = [[*row[:3], *row[9:]] for row in rows]
+    return _aligned(rows)
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Columns side by side: the first and last to the left, numbers between them to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(_cell(text, widths[i], left=i in (0, len(row) - 1)) for i, text in enumerate(row)).rstrip()
             for row in rows]  # fmt: skip
