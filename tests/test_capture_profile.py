@@ -22,7 +22,8 @@ from tracelab.errors import InputError, TracelabError, UsageError
 from tracelab.registry import leaves
 from tracelab.report import CaptureFacts, DeviceReport, Report, StepsFacts, TraceFacts
 
-WORKLOAD = next(iter(leaves("kernels")))
+WORKLOAD = "llama8b"
+assert WORKLOAD in leaves("kernels")
 
 
 def invoke(run: Callable[..., None], words: Sequence[str]) -> Result:

@@ -134,8 +134,17 @@ def test_reports_render_a_report_and_a_single_result(name: str) -> None:
         assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in parameters[before:])
 
 
-@pytest.mark.parametrize("name", leaves("kernels"))
+@pytest.mark.parametrize("name", [leaf.name for leaf in leaves("kernels").values() if not leaf.variants])
 def test_workloads_have_a_main_and_import_without_torch(name: str) -> None:
     leaf = leaves("kernels")[name]
     assert "torch" not in loaded_after(f"import {leaf.module}")
     assert callable(load(leaf).main)
+
+
+@pytest.mark.parametrize("name", [leaf.name for leaf in leaves("kernels").values() if leaf.variants])
+def test_kernels_say_their_variants_and_options_in_literals(name: str) -> None:
+    leaf = leaves("kernels")[name]
+    defaults = registry.literal(leaf.path, "DEFAULTS")
+    assert next(iter(leaf.variants)) == defaults["variant"], "the good form comes first and is the default"
+    assert {"steps", "graph"} <= defaults.keys()
+    assert all(text and len(text) <= 110 for text in leaf.variants.values())

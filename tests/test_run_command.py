@@ -1,5 +1,6 @@
 """`tracelab run`: figures from what a kernel measured, the page, exit codes, and variants read from source."""
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -79,6 +80,16 @@ def test_a_kernels_own_table_follows_the_variants() -> None:
     assert page.splitlines()[-5:] == ["sweep", "BH     µs  note", "16  161.6", "64   42.4  best", "96 heads"]
 
 
+def test_checks_of_a_kernels_own_are_lines_and_a_failed_one_says_what_must_be() -> None:
+    lines = [{"check": "poll", "ok": True, "measured": "210 ns", "limit": "≤ 300 ns"},
+             {"check": "stale output", "ok": False, "measured": "new", "limit": "old"}]  # fmt: skip
+    done = kernel_run([{**HEAD, "options": {}, "variants": [], "gpu": H200}, *lines])
+    assert as_page(done).splitlines() == [
+        "toy · NVIDIA H200 · bfloat16", "", "ok     poll          210 ns", "WRONG  stale output  new  (must be: old)",
+    ]  # fmt: skip
+    assert done.failed == ("stale output",)
+
+
 def test_json_keeps_units_and_an_infinite_error_is_null() -> None:
     read = json.loads(as_json(measured(row("good", error=float("inf"), ok=False))))
     (variant,) = read["variants"]
@@ -107,6 +118,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         path.write_text(KERNEL.replace("ROWS", statements))
         leaf = Leaf("toy", "toy_kernel", path)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setattr(run, "require_packages", lambda _: None)
         for module in (kernel_command, run):
             monkeypatch.setattr(module, "leaves", lambda _: {"toy": leaf})
 
@@ -130,7 +142,7 @@ def test_the_kernels_options_reach_it_and_the_page_is_printed(toy: Any, capsys: 
 
 def test_a_wrong_result_is_printed_and_ends_with_code_3(toy: Any, capsys: pytest.CaptureFixture[str]) -> None:
     toy(printing(row("good"), row("slow", error=0.3, ok=False)))
-    with pytest.raises(CheckFailedError, match="slow differs from the float64 reference"):
+    with pytest.raises(CheckFailedError, match="the check failed for slow"):
         call("run", "toy")
     assert "WRONG: slow: error 3.0e-01 against float64, limit 0.01." in capsys.readouterr().out
     assert CheckFailedError.exit_code == 3
@@ -159,6 +171,14 @@ def test_usage_errors_name_what_there_is(toy: Any, words: list[str], said: str) 
     toy("sys.exit('must not run')")
     with pytest.raises(UsageError, match=said):
         call("run", *words)
+
+
+def test_without_torch_the_sentence_names_what_is_missing(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy("sys.exit('must not run')")
+    monkeypatch.setattr(run, "require_packages", kernel_command.require_packages)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(CaptureUnavailableError, match=r"needs torch and triton, .* install the extra \[gpu\]"):
+        call("run", "toy")
 
 
 def test_variants_are_read_without_import(tmp_path: Path) -> None:

@@ -44,6 +44,16 @@ class VariantRun:
 
 
 @dataclass(frozen=True)
+class KernelCheck:
+    """A check of a kernel's own: what was seen and what must be seen, as text."""
+
+    name: str
+    ok: bool
+    measured: str
+    limit: str
+
+
+@dataclass(frozen=True)
 class KernelTable:
     """A further table of a kernel's own, its cells as text."""
 
@@ -64,11 +74,17 @@ class KernelRun:
     gpu: GpuSpec | None
     variants: tuple[VariantRun, ...]
     tables: tuple[KernelTable, ...] = ()
+    checks: tuple[KernelCheck, ...] = ()
 
     @property
-    def failed(self) -> tuple[VariantRun, ...]:
+    def wrong(self) -> tuple[VariantRun, ...]:
         """Variants whose result is wrong."""
         return tuple(v for v in self.variants if not v.ok)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The names of what did not pass: variants and checks."""
+        return (*(v.variant for v in self.wrong), *(c.name for c in self.checks if not c.ok))
 
     def floor_ns(self, run: VariantRun) -> float | None:
         """The larger of useful bytes/β and useful FLOPs/π in ns; None for an unknown GPU."""
@@ -85,9 +101,8 @@ class KernelRun:
 
 
 def kernel_run(lines: Sequence[Mapping[str, Any]]) -> KernelRun:
-    """From the JSON lines that a kernel wrote: the first about the run, then one a variant, then its own tables."""
+    """From the JSON lines that a kernel wrote: the first about the run, then variants, tables and checks of its own."""
     head, *rest = lines
-    rows = [line for line in rest if "table" not in line]
     device = head["gpu"]
     spec = datasheet(device["name"], device["memory_bytes"], device["sm_count"]) if device else None
     return KernelRun(
@@ -96,8 +111,9 @@ def kernel_run(lines: Sequence[Mapping[str, Any]]) -> KernelRun:
         options=head["options"],
         gpu_name=device["name"] if device else None,
         gpu=spec,
-        variants=tuple(_variant(row) for row in rows),
+        variants=tuple(_variant(line) for line in rest if "variant" in line),
         tables=tuple(_table(line["table"]) for line in rest if "table" in line),
+        checks=tuple(_check(line) for line in rest if "check" in line),
     )
 
 
@@ -119,3 +135,7 @@ def _variant(row: Mapping[str, Any]) -> VariantRun:
         ns=row.get("ns"),
         spread=row.get("spread"),
     )
+
+
+def _check(line: Mapping[str, Any]) -> KernelCheck:
+    return KernelCheck(line["check"], line["ok"], str(line["measured"]), str(line["limit"]))

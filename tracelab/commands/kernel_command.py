@@ -1,12 +1,13 @@
 """What `profile` and `run` share: the options after a kernel's or workload's name are its own."""
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
 from typer.core import TyperCommand
 
 from tracelab.capture.recordings import resolve, split_arguments, workload_defaults
-from tracelab.errors import UsageError
+from tracelab.errors import CaptureUnavailableError, UsageError
 from tracelab.registry import Leaf, leaves
 
 _ARGUMENTS = "tracelab.arguments"  # where the leaf's own words wait in click's context
@@ -59,3 +60,12 @@ def require_variant(leaf: Leaf, arguments: Sequence[str]) -> None:
     asked = resolve(arguments, workload_defaults(leaf.path), leaf.name)["--variant"]
     if asked not in variants:
         raise UsageError(f"{leaf.name} has no variant {asked!r}; it has {', '.join(variants)}.")
+
+
+def require_packages(leaf: Leaf) -> None:
+    """Raise CaptureUnavailableError where this Python lacks what the kernels are written in."""
+    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CaptureUnavailableError(
+            f"{leaf.name} needs {' and '.join(missing)}, which this Python has not; install the extra [gpu]."
+        )

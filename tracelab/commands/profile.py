@@ -12,10 +12,17 @@ import typer
 
 from tracelab import samples
 from tracelab.capture.command import GRAPH_MODES, CaptureOptions
+from tracelab.capture.gpu import has_gpu
 from tracelab.capture.outcome import describe_exit
 from tracelab.capture.progress import Progress
 from tracelab.capture.session import Request, Session, Workload, profile_session
-from tracelab.commands.kernel_command import KernelCommand, kernel_arguments, known_kernel, require_variant
+from tracelab.commands.kernel_command import (
+    KernelCommand,
+    kernel_arguments,
+    known_kernel,
+    require_packages,
+    require_variant,
+)
 from tracelab.commands.shared import (
     FACTS,
     OUTPUT,
@@ -75,6 +82,8 @@ def request_from(ctx: typer.Context, values: Mapping[str, Any]) -> Request:
     arguments = kernel_arguments(ctx)
     if chosen is not None:
         require_variant(leaves("kernels")[chosen.name], arguments)
+        if has_gpu() and leaves("kernels")[chosen.name].variants:
+            require_packages(leaves("kernels")[chosen.name])
     if ctx.args:
         raise UsageError(f"{ctx.args[0]!r} is no option of `tracelab profile` or of the workload.")
     return Request(

@@ -14,7 +14,7 @@ import typer
 from tracelab.capture.gpu import has_gpu
 from tracelab.capture.progress import Progress
 from tracelab.capture.recordings import resolve, workload_defaults
-from tracelab.commands.kernel_command import kernel_arguments, known_kernel, require_variant
+from tracelab.commands.kernel_command import kernel_arguments, known_kernel, require_packages, require_variant
 from tracelab.commands.shared import write
 from tracelab.errors import CaptureUnavailableError, CheckFailedError, TracelabError, UsageError
 from tracelab.registry import Leaf, leaves
@@ -45,11 +45,11 @@ def run(ctx: typer.Context, **values: Any) -> None:
         raise UsageError(f"{ctx.args[0]!r} is no option of `tracelab run` or of the kernel.")
     require_variant(leaf, arguments)
     resolve(arguments, workload_defaults(leaf.path), leaf.name)
+    require_packages(leaf)
     done = kernel_run(list(_lines(leaf, arguments)))
     write(as_json(done) if values["format"] == "json" else as_page(done), values["output"])
     if done.failed:
-        names = ", ".join(variant.variant for variant in done.failed)
-        raise CheckFailedError(f"{leaf.name}: the result of {names} differs from the float64 reference.")
+        raise CheckFailedError(f"{leaf.name}: the check failed for {', '.join(done.failed)}.")
 
 
 def _kernel(name: str | None) -> Leaf:

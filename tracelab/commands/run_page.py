@@ -20,6 +20,7 @@ def as_json(run: KernelRun) -> str:
         "options": dict(run.options),
         "gpu": run.gpu_name,
         "variants": [_json_variant(run, variant) for variant in run.variants],
+        "checks": [dataclasses.asdict(check) for check in run.checks],
         "tables": [dataclasses.asdict(table) for table in run.tables],
     }
     return json.dumps(document, indent=1)
@@ -51,16 +52,32 @@ def as_page(run: KernelRun) -> str:
     """Kernel, shape and floor, then one row a variant, and what the columns mean."""
     where = run.gpu_name or "Triton's interpreter on the CPU, at a small odd shape"
     shape = ", ".join(f"{name} {value}" for name, value in run.options.items())
-    lines = [f"{run.kernel} · {where} · {run.dtype}", shape, *_floor_line(run), "", *_table(run), ""]
-    if run.gpu_name is None:
-        lines.append("Not timed: this machine has no GPU. The check ran the same kernels in the interpreter.")
-    else:
-        lines.append("A/A: by how much two measurements of the same thing differ. A ratio inside it is no difference.")
-    lines += [f"WRONG: {v.variant}: error {_error(v)} against float64, limit {v.tolerance:g}." for v in run.failed]
+    lines = [f"{run.kernel} · {where} · {run.dtype}", *([shape] if shape else [])]
+    if run.variants:
+        lines += [*_floor_line(run), "", *_table(run), "", _how_timed(run)]
+    lines += [f"WRONG: {v.variant}: error {_error(v)} against float64, limit {v.tolerance:g}." for v in run.wrong]
+    if run.checks:
+        lines += ["", *_checks(run)]
     for table in run.tables:
         lines += ["", table.title, *_aligned([list(table.columns), *(list(row) for row in table.rows)])]
         lines += [table.note] if table.note else []
     return "\n".join(lines)
+
+
+def _how_timed(run: KernelRun) -> str:
+    if run.gpu_name is None:
+        return "Not timed: this machine has no GPU. The check ran the same kernels in the interpreter."
+    return "A/A: by how much two measurements of the same thing differ. A ratio inside it is no difference."
+
+
+def _checks(run: KernelRun) -> list[str]:
+    """One line a check: whether it holds, what it is, what was seen, and what must be seen."""
+    width = max(len(check.name) for check in run.checks)
+    return [
+        f"{'ok   ' if check.ok else 'WRONG'}  {check.name:<{width}}  {check.measured}"
+        + (f"  (must be: {check.limit})" if not check.ok else "")
+        for check in run.checks
+    ]
 
 
 def _floor_line(run: KernelRun) -> list[str]:
