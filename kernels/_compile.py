@@ -1,4 +1,4 @@
-"""Compiles Triton kernels for sm_90 without a GPU and reads registers, spills, shared memory and MMA instructions.
+"""Compiles Triton and Gluon kernels for sm_90 without a GPU: registers, spills, shared memory, MMA instructions.
 
 `python -m tracelab.kernels._compile NAME …` compiles what `compile_specs()` of those lists, one JSON object a line.
 """
@@ -18,6 +18,7 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 
 from tracelab.occupancy import SmLimits, occupancy
 
@@ -63,7 +64,8 @@ def compile_spec(spec: CompileSpec) -> Compiled:
     """Compile for sm_90. Raises what Triton raises for code that it cannot compile."""
     place = {name: (index,) for index, name in enumerate(spec.signature)}
     attrs = {place[name]: [["tt.divisibility", 16]] for name in spec.divisible}
-    source = ASTSource(spec.fn, dict(spec.signature), constexprs=dict(spec.constexprs), attrs=attrs)
+    kind = GluonASTSource if spec.fn.is_gluon() else ASTSource
+    source = kind(spec.fn, dict(spec.signature), constexprs=dict(spec.constexprs), attrs=attrs)
     options: dict[str, int] = {"num_warps": spec.num_warps, "num_stages": spec.num_stages}
     if spec.maxnreg is not None:
         options["maxnreg"] = spec.maxnreg

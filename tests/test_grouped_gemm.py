@@ -14,7 +14,6 @@ FORMS: dict[str, dict[str, bool]] = {
     "tma": {"tma_a": True, "tma_b": True},
     "tma weights": {"tma_b": True},
     "flat": {"flatten": True},
-    "flat": {"flatten": True},
 }
 
 
@@ -264,11 +263,11 @@ def test_the_remark_names_the_tile_efficiency() -> None:
 
 
 def test_tiles_for_rows() -> None:
-    """The interpreter counts as 3 multiprocessors: six tiles of 128 columns give each its two blocks, four do not."""
+    """The interpreter counts as 3 multiprocessors: four tiles of 128 columns give each a block, two do not."""
     torch, module = kernel_on_cpu("grouped_gemm")
     cpu = torch.device("cpu")
     assert module.tile_for(8, 32, 4096, cpu) is module.DECODE
-    assert module.tile_for(16, 2, 384, cpu) is module.DECODE
-    assert module.tile_for(16, 2, 256, cpu) is module.NARROW
+    assert module.tile_for(16, 2, 256, cpu) is module.DECODE
+    assert module.tile_for(16, 1, 256, cpu) is module.NARROW
     assert module.tile_for(17, 32, 4096, cpu) is module.BM64
     assert module.tile_for(65, 1, 16, cpu) is module.PREFILL

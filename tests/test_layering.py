@@ -11,7 +11,7 @@ PACKAGE = package_sources()
 MODULES = frozenset(source.module for source in PACKAGE)
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 40
-# A GPU kernel is one program, its parameters one a line: cutting it up hides what stays in registers from stage to stage.
+# A GPU kernel is one program, its parameters one a line: cutting it up hides what stays in registers between stages.
 MAX_GPU_FUNCTION_LINES = 90
 LINKS = (*LEAF_FOLDERS, "sample_traces")
 
