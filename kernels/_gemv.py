@@ -107,8 +107,8 @@ def config_for(batch: int, weight_rows: int, columns: int, *, gated: bool) -> Co
 
 
 def _row_config(weight_rows: int, columns: int) -> RowConfig:
-    """Many weight rows: whole rows of x and weights in registers. Else 16 rows a block in 4 stages, fewer where the grid
-    would leave SMs empty. Measured on an H200 against wider, longer and shallower tiles.
+    """Many weight rows: whole rows of x and weights in registers. Else 16 rows a block in 4 stages, fewer where the
+    grid would leave SMs empty. Measured on an H200 against wider, longer and shallower tiles.
     """
     wide = max(16, min(512, triton.next_power_of_2(columns)))
     if weight_rows >= 128 * SMS and WHOLE_ROW // 4 <= columns <= WHOLE_ROW and columns & (columns - 1) == 0:

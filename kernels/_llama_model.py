@@ -1,18 +1,25 @@
-"""One decode step of a Llama in plain torch, with static shapes, so that the same code runs eagerly and in a graph."""
+"""One decode step of a Llama in the bundled kernels, with static shapes: the same code runs eagerly and in a graph.
+
+Launches: for each layer 5 and 3 (norm, qkv, RoPE and append, attention, out; norm, gate and up, down), then 5 for the
+head (norm, lm_head, argmax in two, embedding of the new tokens).
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 
+from tracelab.kernels import split_kv
+from tracelab.kernels._gemv import gate_up_silu, linear
 from tracelab.kernels._llama_shape import LlamaConfig
+from tracelab.kernels._split_plan import GATE_TOKENS
+from tracelab.kernels._step_ops import argmax, argmax_scratch, embed, rms_norm, rope_append, rope_turns
 
 ROPE_THETA = 500_000.0  # Llama 3 (rope_theta in config.json); its long-context frequency scaling is left out
 RMS_EPS = 1e-5  # Llama 3 (rms_norm_eps in config.json)
 
-Phase = Callable[[str], AbstractContextManager[object]]
+Phase = Callable[[str, int | None], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
@@ -27,88 +34,123 @@ class LayerWeights:
     down: torch.Tensor  # [hidden, ffn]
 
 
+@dataclass(frozen=True)
+class LayerCache:
+    """Keys and values of one layer, token-major: [batch, ctx, kv_heads, head_dim] each."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+class Attention:
+    """Split-KV attention over the first `ctx` tokens of a cache, in its good form or in a starved one."""
+
+    def __init__(self, config: LlamaConfig, device: torch.device, *, starved: str | None, gate: int, pdl: bool) -> None:
+        c = config
+        cap = None if starved is None else split_kv.CAPS[starved]
+        self._plan = split_kv.decode_plan(c.ctx, c.batch, c.heads, c.kv_heads, c.head_dim, device, gate=gate, cap=cap)
+        self._scratch = split_kv.Scratch.of(self._plan, c.batch, c.heads, c.kv_heads, c.head_dim, device)
+        self._ctx, self._per_head = c.ctx, starved == "per_head"
+        self._config = replace(split_kv.SPLIT if self._plan.splits > 1 else split_kv.WALK, pdl=pdl)
+
+    @property
+    def splits(self) -> int:
+        """Slices of the context that are computed apart."""
+        return self._plan.splits
+
+    def __call__(self, query: torch.Tensor, cache: LayerCache, out: torch.Tensor) -> None:
+        """out, query: [batch, heads, head_dim]. One launch."""
+        split_kv.decode(
+            query, cache.keys, cache.values, out, self._scratch, self._plan, self._ctx, per_head=self._per_head,
+            config=self._config,
+        )  # fmt: skip
+
+
 class LlamaStep:
     """Weights, KV cache and the decode step over them.
 
     The depth is constant: every step writes K and V of its token in place at the last of `ctx` positions, so all steps
-    do equal work. `phase(name)` is entered around each phase (`norm`, `attn`, `ffn`, `head`).
+    do equal work. `phase(name, layer)` is entered around `attn_gqa` and `ffn` of each layer and around `head` (layer
+    None); a norm belongs to the phase it precedes. `before_phase_exit(name, layer)` is called last in each.
+    `starved` is a variant of split_kv; up to `gate` tokens it does not split.
     """
 
-    def __init__(self, config: LlamaConfig, device: torch.device, dtype: torch.dtype, phase: Phase) -> None:
-        self.config, self.phase = config, phase
-        self._device, self._dtype = device, dtype
+    def __init__(
+        self,
+        config: LlamaConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        phase: Phase,
+        *,
+        starved: str | None = None,
+        gate: int = GATE_TOKENS,
+        pdl: bool = False,
+        ahead: bool = False,
+        before_phase_exit: Callable[[str, int | None], object] = lambda _name, _layer: None,
+    ) -> None:
+        self.config, self.phase, self.before_phase_exit = config, phase, before_phase_exit
+        self._device, self._dtype, self._pdl, self._ahead = device, dtype, pdl, ahead
         c = config
         self.embedding = self._random(c.vocab, c.hidden, std=1.0)
         self.lm_head = self._weight(c.vocab, c.hidden)
         self.final_norm = self._norm_weight()
         self.layers = [self._layer_weights() for _ in range(c.layers)]
-        self.cache = [self._random(2, c.batch, c.kv_heads, c.ctx, c.head_dim, std=1.0) for _ in range(c.layers)]
+        self.cache = [self._layer_cache() for _ in range(c.layers)]
         self.token = torch.arange(c.batch, device=device) % c.vocab  # [batch], the tokens fed to the next step
-        self.embedded = self.embedding[self.token]  # [batch, hidden]
-        self._cos, self._signed_sin = self._rope_table()
+        self.hidden = self.embedding[self.token]  # [batch, hidden]; holds their embedding between steps
+        self.position = torch.full((1,), c.ctx - 1, device=device, dtype=torch.int32)
+        self._turns = rope_turns(c.head_dim, ROPE_THETA, device)
+        self.attention = Attention(c, device, starved=starved, gate=gate, pdl=pdl)
+        self._normed = self._empty(c.hidden)
+        self._qkv = self._empty(c.qkv_rows)
+        self._query, self._mixed = (self._empty(c.heads, c.head_dim) for _ in range(2))
+        self._ffn = self._empty(c.ffn)
+        self.logits = self._empty(c.vocab)
+        self._best = argmax_scratch(c.batch, c.vocab, device)
 
     def step(self) -> torch.Tensor:
         """One new token for each sequence; returns the logits [batch, vocab], leaves the argmax in `token`."""
-        x = self.embedded
-        for weights, cache in zip(self.layers, self.cache, strict=True):
-            with self.phase("norm"):
-                normed = self._rms_norm(x, weights.attn_norm)
-            with self.phase("attn"):
-                x = x + self._attention(weights, cache, normed)
-            with self.phase("norm"):
-                normed = self._rms_norm(x, weights.ffn_norm)
-            with self.phase("ffn"):
-                x = x + self._feed_forward(weights, normed)
-        with self.phase("norm"):
-            normed = self._rms_norm(x, self.final_norm)
-        with self.phase("head"):
-            return self._head(normed)
+        for layer, (weights, cache) in enumerate(zip(self.layers, self.cache, strict=True)):
+            with self.phase("attn_gqa", layer):
+                self._attend(weights, cache)
+                self.before_phase_exit("attn_gqa", layer)
+            with self.phase("ffn", layer):
+                self._feed_forward(weights)
+                self.before_phase_exit("ffn", layer)
+        with self.phase("head", None):
+            self._head()
+            self.before_phase_exit("head", None)
+        return self.logits
 
-    def _rms_norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, (self.config.hidden,), weight, RMS_EPS)
+    def _attend(self, weights: LayerWeights, cache: LayerCache) -> None:
+        """Norm, projections and grouped-query attention of one token per sequence, added to `hidden`."""
+        self._norm(weights.attn_norm, weights.qkv)
+        linear(self._normed, weights.qkv, self._qkv, pdl=self._pdl)
+        rope_append(
+            self._qkv, self._query, cache.keys, cache.values, self.position, self._turns,
+            pdl=self._pdl, ahead=weights.out if self._ahead else None,
+        )  # fmt: skip
+        self.attention(self._query, cache, self._mixed)
+        mixed = self._mixed.view(self.config.batch, -1)
+        linear(mixed, weights.out, self.hidden, residual=self.hidden, pdl=self._pdl)
 
-    def _attention(self, weights: LayerWeights, cache: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
-        """Grouped-query attention of one token per sequence over the whole cache, [batch, hidden].
+    def _feed_forward(self, weights: LayerWeights) -> None:
+        """Norm, and the gated FFN added to `hidden`."""
+        self._norm(weights.ffn_norm, weights.gate_up)
+        gate_up_silu(self._normed, weights.gate_up, self._ffn, pdl=self._pdl)
+        linear(self._ffn, weights.down, self.hidden, residual=self.hidden, pdl=self._pdl)
 
-        The query heads that share a KV head are passed as query rows of that head: one new token sees every position,
-        so there is no mask and the result is the same. Expanding K and V to `heads` heads would copy the cache, since
-        the expanded view cannot be merged into one head dimension, and `enable_gqa` copies in the backends without it.
-        """
-        c = self.config
-        qkv = F.linear(normed, weights.qkv).view(c.batch, c.heads + 2 * c.kv_heads, c.head_dim)
-        rotated = self._rope(qkv[:, : c.heads + c.kv_heads])
-        cache[0, :, :, -1] = rotated[:, c.heads :]
-        cache[1, :, :, -1] = qkv[:, c.heads + c.kv_heads :]
-        query = rotated[:, : c.heads].view(c.batch, c.kv_heads, c.group, c.head_dim)
-        mixed = F.scaled_dot_product_attention(query, cache[0], cache[1])
-        return F.linear(mixed.reshape(c.batch, c.heads * c.head_dim), weights.out)
-
-    def _rope(self, x: torch.Tensor) -> torch.Tensor:
-        """Rotate [batch, heads, head_dim] to the last position, halves paired as in Llama's rotate_half."""
-        swapped = x.roll(self.config.head_dim // 2, dims=-1)
-        return torch.addcmul(x * self._cos, swapped, self._signed_sin)
-
-    def _feed_forward(self, weights: LayerWeights, normed: torch.Tensor) -> torch.Tensor:
-        gate, up = F.linear(normed, weights.gate_up).chunk(2, dim=-1)
-        return F.linear(F.silu(gate) * up, weights.down)
-
-    def _head(self, normed: torch.Tensor) -> torch.Tensor:
+    def _head(self) -> None:
         """Logits, and the next step's input written in place: nothing returns to the host."""
-        logits = F.linear(normed, self.lm_head)
-        torch.argmax(logits, dim=-1, out=self.token)
-        torch.index_select(self.embedding, 0, self.token, out=self.embedded)
-        return logits
+        self._norm(self.final_norm, self.lm_head)
+        linear(self._normed, self.lm_head, self.logits, pdl=self._pdl)
+        argmax(self.logits, self.token, self._best, pdl=self._pdl)
+        embed(self.token, self.embedding, self.hidden, pdl=self._pdl)
 
-    def _rope_table(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines, and sines with the first half negated, [head_dim] each, at position ctx - 1."""
-        half = self.config.head_dim // 2
-        frequency = ROPE_THETA ** -(torch.arange(half, dtype=torch.float64) / half)
-        angle = (self.config.ctx - 1) * frequency
-        cos, sin = angle.cos(), angle.sin()
-        return self._constant(torch.cat((cos, cos))), self._constant(torch.cat((-sin, sin)))
-
-    def _constant(self, value: torch.Tensor) -> torch.Tensor:
-        return value.to(self._device, self._dtype)
+    def _norm(self, weight: torch.Tensor, following: torch.Tensor) -> None:
+        """`hidden` normed; `following` is the weight read next."""
+        ahead = following if self._ahead else None
+        rms_norm(self.hidden, weight, self._normed, eps=RMS_EPS, pdl=self._pdl, ahead=ahead)
 
     def _layer_weights(self) -> LayerWeights:
         c = self.config
@@ -121,6 +163,11 @@ class LlamaStep:
             down=self._weight(c.hidden, c.ffn),
         )
 
+    def _layer_cache(self) -> LayerCache:
+        c = self.config
+        keys, values = (self._random(c.batch, c.ctx, c.kv_heads, c.head_dim, std=1.0) for _ in range(2))
+        return LayerCache(keys, values)
+
     def _norm_weight(self) -> torch.Tensor:
         return self._random(self.config.hidden, std=0.1).add_(1.0)
 
@@ -130,3 +177,7 @@ class LlamaStep:
 
     def _random(self, *size: int, std: float) -> torch.Tensor:
         return torch.empty(size, device=self._device, dtype=self._dtype).normal_(0.0, std)
+
+    def _empty(self, *size: int) -> torch.Tensor:
+        """A buffer [batch, *size]."""
+        return torch.empty(self.config.batch, *size, device=self._device, dtype=self._dtype)

@@ -5,11 +5,11 @@ table only by the rows looked up, lm_head in full), the KV cache of all sequence
 written. Activations and L2 hits are ignored.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 BF16_BYTES = 2
-PHASES = ("norm", "attn", "ffn", "head")
+# As the phases of a trace are written: layer numbers folded to `#`, norms in the phase that they precede.
+ATTENTION, FFN, HEAD = "L#/attn_gqa", "L#/ffn", "head"
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,20 @@ class LlamaConfig:
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
 
-def phase_params(config: LlamaConfig) -> dict[str, int]:
-    """Parameters that one step reads in full, by phase; the embedding table is not among them."""
+def phase_products(config: LlamaConfig) -> dict[str, int]:
+    """Parameters of the matrices that one step multiplies by, by phase."""
     c = config
     return {
-        "norm": (2 * c.layers + 1) * c.hidden,
-        "attn": c.layers * c.hidden * (c.qkv_rows + c.heads * c.head_dim),
-        "ffn": c.layers * 3 * c.hidden * c.ffn,
-        "head": c.vocab * c.hidden,
+        ATTENTION: c.layers * c.hidden * (c.qkv_rows + c.heads * c.head_dim),
+        FFN: c.layers * 3 * c.hidden * c.ffn,
+        HEAD: c.vocab * c.hidden,
     }
+
+
+def phase_params(config: LlamaConfig) -> dict[str, int]:
+    """Parameters that one step reads in full, by phase: matrices and norms, without the embedding table."""
+    norms = {ATTENTION: config.layers, FFN: config.layers, HEAD: 1}
+    return {name: count + norms[name] * config.hidden for name, count in phase_products(config).items()}
 
 
 def active_params(config: LlamaConfig) -> int:
@@ -67,16 +72,15 @@ def kv_bytes_per_token(config: LlamaConfig) -> int:
 def phase_bytes(config: LlamaConfig) -> dict[str, int]:
     """Bytes each phase must move in one step; they add up to `bytes_per_step`."""
     bytes_by_phase = {name: count * config.dtype_bytes for name, count in phase_params(config).items()}
-    bytes_by_phase["attn"] += kv_bytes_per_token(config) * config.batch * (config.ctx + 1)  # read ctx, write one
-    bytes_by_phase["head"] += config.batch * config.hidden * config.dtype_bytes  # embedding rows of the new tokens
+    bytes_by_phase[ATTENTION] += kv_bytes_per_token(config) * config.batch * (config.ctx + 1)  # read ctx, write one
+    bytes_by_phase[HEAD] += config.batch * config.hidden * config.dtype_bytes  # embedding rows of the new tokens
     return bytes_by_phase
 
 
 def phase_flops(config: LlamaConfig) -> dict[str, int]:
-    """FLOPs of the matrix products of each phase (2 a multiply-add); norms are left at 0, they never bind."""
-    flops = {name: 2 * count * config.batch for name, count in phase_params(config).items()}
-    flops["norm"] = 0
-    flops["attn"] += 4 * config.layers * config.heads * config.head_dim * config.ctx * config.batch  # QK^T and PV
+    """FLOPs of the matrix products of each phase (2 a multiply-add); norms are left out, they never bind."""
+    flops = {name: 2 * count * config.batch for name, count in phase_products(config).items()}
+    flops[ATTENTION] += 4 * config.layers * config.heads * config.head_dim * config.ctx * config.batch  # QK^T and PV
     return flops
 
 
@@ -95,8 +99,8 @@ def memory_bytes(config: LlamaConfig) -> int:
     return params(config) * config.dtype_bytes + kv_bytes_per_token(config) * config.batch * config.ctx
 
 
-def record(config: LlamaConfig, variant: Mapping[str, object]) -> dict[str, object]:
-    """The workload record (`tracelab.workload` version 1) of one bf16 decode step; `variant` is kept as given."""
+def record(config: LlamaConfig) -> dict[str, object]:
+    """The workload record (`tracelab.workload` version 1) of one bf16 decode step, without its `variant`."""
     bytes_by_phase, flops_by_phase = phase_bytes(config), phase_flops(config)
     return {
         "tracelab.workload": 1,
@@ -111,6 +115,5 @@ def record(config: LlamaConfig, variant: Mapping[str, object]) -> dict[str, obje
         "tokens_per_step": config.batch,
         "bytes_per_step": bytes_per_step(config),
         "flops_per_step": flops_per_step(config),
-        "phases": {name: {"bytes": bytes_by_phase[name], "flops": flops_by_phase[name]} for name in PHASES},
-        "variant": dict(variant),
+        "phases": {name: {"bytes": count, "flops": flops_by_phase[name]} for name, count in bytes_by_phase.items()},
     }

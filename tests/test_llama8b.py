@@ -1,34 +1,28 @@
 """llama8b: the byte model against arithmetic by hand, the record, the options, and the step's numerics on a CPU."""
 
-import ast
 import contextlib
-import importlib.util
+import dataclasses
 import json
 import math
-import os
-import sys
+import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_cuda import INVALID, FakeCuda
+from kernel_cpu import kernel_on_cpu
 
+from tracelab.capture.recordings import normalised, workload_defaults
 from tracelab.kernels import _llama_shape as shape
-from tracelab.kernels import _record, llama8b
+from tracelab.kernels import _record, _step_main, llama8b
+from tracelab.kernels._guard import Guard
+from tracelab.phase_work import belongs
+from tracelab.registry import literal
 
 LLAMA_8B = shape.LlamaConfig(batch=1, ctx=8192)
 TINY = shape.LlamaConfig(
     batch=2, ctx=37, layers=2, hidden=64, heads=8, kv_heads=2, head_dim=16, ffn=96, vocab=101, dtype_bytes=4
 )
-
-
-def torch_or_skip() -> Any:
-    """Torch, or a skip without it; a failure instead where the environment promises it."""
-    if importlib.util.find_spec("torch") is None:
-        if os.environ.get("TRACELAB_REQUIRE_TORCH"):
-            pytest.fail("TRACELAB_REQUIRE_TORCH is set but torch is not installed")
-        pytest.skip("torch is not installed")
-    return importlib.import_module("torch")
 
 
 def test_parameters_are_those_of_llama_3_1_8b() -> None:
@@ -68,55 +62,35 @@ def test_flops_of_a_step_by_hand() -> None:
 @pytest.mark.parametrize("layers", [1, 32])
 def test_record_adds_up_and_survives_json(batch: int, layers: int) -> None:
     config = shape.LlamaConfig(batch=batch, ctx=512, layers=layers)
-    read = json.loads(_record.encode(shape.record(config, {"graph": True})))
+    read = json.loads(_record.encode(shape.record(config)))
     assert read["tracelab.workload"] == 1
     assert read["tokens_per_step"] == read["batch"] == batch
     assert read["tensor_parallel"] == 1
-    assert read["variant"] == {"graph": True}
-    assert list(read["phases"]) == ["norm", "attn", "ffn", "head"]
+    assert list(read["phases"]) == ["L#/attn_gqa", "L#/ffn", "head"]
     for unit in ("bytes", "flops"):
         assert sum(phase[unit] for phase in read["phases"].values()) == read[f"{unit}_per_step"]
 
 
 def test_record_is_one_compact_line() -> None:
-    text = _record.encode(shape.record(LLAMA_8B, {}))
+    text = _record.encode(shape.record(LLAMA_8B))
     assert " " not in text.replace("Llama-8B shape, 32 layers, random weights", "")
     assert len(text) < 1000
 
 
-def fake_nvtx(marks: list[str], *, domain_is_on: bool | None) -> SimpleNamespace:
-    """An nvtx package that notes marks as "domain message"; None stands for a version without `get_domain`."""
-    domain = SimpleNamespace(get_event_attributes=lambda message: message if domain_is_on else None)
-    fake = SimpleNamespace(mark=lambda message, domain: marks.append(f"{domain} {message}"))
-    return fake if domain_is_on is None else SimpleNamespace(**vars(fake), get_domain=lambda _: domain)
-
-
-@pytest.mark.parametrize(("domain_is_on", "want"), [(None, "tracelab"), (True, "tracelab"), (False, "default")])
-def test_record_goes_to_our_domain_else_to_the_default_one(
-    domain_is_on: bool | None, want: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    marks: list[str] = []
-    monkeypatch.setitem(sys.modules, "nvtx", fake_nvtx(marks, domain_is_on=domain_is_on))
-    monkeypatch.setattr(_record, "_mark_in_default_domain", lambda text: marks.append(f"default {text}"))
-    _record.emit({"a": 1})
-    assert marks == [f'{want} {{"a":1}}']
-
-
-def test_record_needs_no_nvtx_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks: list[str] = []
-    monkeypatch.setitem(sys.modules, "nvtx", None)
-    monkeypatch.setattr(_record, "_mark_in_default_domain", marks.append)
-    _record.emit({"a": 1})
-    assert marks == ['{"a":1}']
-
-
 def test_defaults_are_a_literal_readable_without_import() -> None:
-    tree = ast.parse(Path(llama8b.__file__).read_text(encoding="utf-8"))
-    values = [n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "DEFAULTS"]
-    assert [ast.literal_eval(v) for v in values] == [llama8b.DEFAULTS]
+    read = workload_defaults(Path(llama8b.__file__))
+    assert read == normalised(llama8b.DEFAULTS)
+    assert {"--starve": "none", "--fail": "none"}.items() <= read.items()
 
 
-@pytest.mark.parametrize("argv", [["--batch", "0"], ["--ctx", "-3"], ["--steps", "x"], ["--nonsense"], ["--gra"]])
+WRONG = [
+    ["--batch", "0"], ["--ctx", "-3"], ["--steps", "x"], ["--nonsense"], ["--gra"], ["--starve", "gqa=split"],
+    ["--starve", "mla=serial"], ["--fail", "ffn"], ["--fail", "ffn@32"], ["--fail", "attn_mla@0"],
+    ["--fail", "ffn@0", "--graph"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("argv", WRONG, ids=" ".join)
 def test_bad_options_are_one_sentence_and_exit_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert llama8b.main(argv) == 2
     captured = capsys.readouterr()
@@ -133,12 +107,45 @@ def test_without_torch_or_gpu_is_one_sentence_and_exit_5(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def model(torch: Any, config: shape.LlamaConfig) -> Any:
-    """A step on the CPU in float32."""
+def options(*argv: str) -> _step_main.Options:
+    return _step_main.parse(llama8b.workload(), argv)
+
+
+def test_a_graph_is_padded_to_the_next_bucket_and_the_record_counts_what_was_asked_for() -> None:
+    asked = options("--batch", "5", "--graph")
+    plan = llama8b.plan(asked)
+    assert asked.rows == 8
+    assert plan.record["batch"] == 5
+    assert plan.record == shape.record(shape.LlamaConfig(batch=5, ctx=1024))
+    assert plan.memory_bytes == shape.memory_bytes(shape.LlamaConfig(batch=8, ctx=1024))
+    assert _step_main.padding_note(asked) == "batch 5 runs in the graph for 8: 3 of 8 rows (37.5%) are padding"
+    for exact in (options("--batch", "5"), options("--batch", "64", "--graph")):
+        assert exact.rows == exact.numbers["batch"]
+        assert _step_main.padding_note(exact) is None
+
+
+def test_phases_of_the_record_are_those_of_a_trace() -> None:
+    # a trace's paths are the range names with digits folded, the step itself left out (tracelab/paths.py)
+    paths = {f"{re.sub('[0-9]+', '#', layer)}/{name}" for layer in ("L0", "L31") for name in ("attn_gqa", "ffn")}
+    phases: Any = shape.record(LLAMA_8B)["phases"]
+    for path in [*paths, "head"]:
+        assert [name for name in phases if belongs(path, name)] == [path]
+
+
+def test_starved_forms_are_variants_of_the_attention_kernel() -> None:
+    variants = literal(Path(llama8b.__file__).with_name("split_kv.py"), "VARIANTS")
+    assert isinstance(variants, dict)
+    for form in llama8b.STARVED["gqa"]:
+        assert variants[form].startswith("starved")
+
+
+def model(torch: Any, config: shape.LlamaConfig, **how: Any) -> Any:
+    """A step on the CPU in float32, its Triton kernels interpreted."""
     from tracelab.kernels._llama_model import LlamaStep
 
     torch.manual_seed(1)
-    return LlamaStep(config, torch.device("cpu"), torch.float32, contextlib.nullcontext)
+    how.setdefault("phase", lambda _name, _layer: contextlib.nullcontext())
+    return LlamaStep(config, torch.device("cpu"), torch.float32, **how)
 
 
 def reference_logits(torch: Any, step: Any, tokens: Any, position: int) -> Any:
@@ -148,7 +155,9 @@ def reference_logits(torch: Any, step: Any, tokens: Any, position: int) -> Any:
     for b in range(c.batch):
         x = step.embedding[tokens[b]].double()
         for weights, cache in zip(step.layers, step.cache, strict=True):
-            x = x + reference_attention(torch, c, weights, cache[:, b].double(), norm(x, weights.attn_norm), position)
+            keys, values = cache.keys[b].double(), cache.values[b].double()
+            h = norm(x, weights.attn_norm)
+            x = x + reference_attention(torch, c, weights, (keys, values), h, position)
             h = norm(x, weights.ffn_norm)
             gate, up = weights.gate_up[: c.ffn].double() @ h, weights.gate_up[c.ffn :].double() @ h
             x = x + weights.down.double() @ (gate / (1 + torch.exp(-gate)) * up)
@@ -156,13 +165,15 @@ def reference_logits(torch: Any, step: Any, tokens: Any, position: int) -> Any:
     return torch.stack(rows)
 
 
-def reference_attention(torch: Any, c: shape.LlamaConfig, weights: Any, cache: Any, h: Any, position: int) -> Any:
-    """Attention output of one token; `cache` is [2, kv_heads, ctx, head_dim] and its last position is replaced."""
+def reference_attention(
+    torch: Any, c: shape.LlamaConfig, weights: Any, cache: tuple[Any, Any], h: Any, position: int
+) -> Any:
+    """Attention output of one token; keys and values are [ctx, kv_heads, head_dim], their last row is replaced."""
     rows = (weights.qkv.double() @ h).view(-1, c.head_dim)
     outputs = []
     for head in range(c.heads):
         kv = head // (c.heads // c.kv_heads)
-        keys, values = cache[0, kv].clone(), cache[1, kv].clone()
+        keys, values = cache[0][:, kv].clone(), cache[1][:, kv].clone()
         keys[-1] = rotate(torch, rows[c.heads + kv], position)
         values[-1] = rows[c.heads + c.kv_heads + kv]
         scores = keys @ rotate(torch, rows[head], position) / math.sqrt(c.head_dim)
@@ -186,13 +197,29 @@ def relative_l2(got: Any, want: Any) -> float:
     return float((got.double() - want).norm() / want.norm())
 
 
-def test_two_steps_equal_a_float64_reference() -> None:
-    torch = torch_or_skip()
+# What differs from TINY, what the step is built with, and the path it reaches: attention walks tiles of 128 tokens
+FORMS: list[tuple[dict[str, int], dict[str, Any], str]] = [
+    ({"batch": 1}, {}, "one row on CUDA cores, attention gated"),
+    ({"batch": 2}, {}, "tiles, attention gated"),
+    ({"batch": 1, "ctx": 300}, {"gate": 8}, "attention split"),
+    ({"batch": 1, "ctx": 150, "layers": 1}, {"gate": 8, "starved": "serial"}, "one block a KV head"),
+    ({"batch": 1, "ctx": 150, "layers": 1}, {"gate": 8, "starved": "per_head"}, "one block a query head"),
+    ({"batch": 1, "ctx": 1100, "layers": 1}, {"gate": 8, "starved": "fixed_cap"}, "at most 8 slices"),
+    ({"batch": 65, "heads": 2, "kv_heads": 1, "layers": 1, "ctx": 3}, {}, "cuBLAS above 64 rows"),
+]
+SPLITS = {"attention split": 3, "at most 8 slices": 5}  # 9 tiles for 8 slices: slices of 2 tiles, so 5 of them
+
+
+@pytest.mark.parametrize(("sizes", "how", "path"), FORMS, ids=[path for _, _, path in FORMS])
+def test_two_steps_equal_a_float64_reference(sizes: dict[str, int], how: dict[str, Any], path: str) -> None:
+    torch, _ = kernel_on_cpu("_llama_model")
+    config = dataclasses.replace(TINY, **sizes)
     with torch.inference_mode():
-        step = model(torch, TINY)
+        step = model(torch, config, **how)
+        assert step.attention.splits == SPLITS.get(path, 1)
         for _ in range(2):  # the second is fed by the first one's argmax
             fed = step.token.clone()
-            want = reference_logits(torch, step, fed, TINY.ctx - 1)
+            want = reference_logits(torch, step, fed, config.ctx - 1)
             got = step.step()
             assert relative_l2(got, want) <= 2e-6
             assert torch.equal(step.token, want.argmax(-1))
@@ -201,27 +228,72 @@ def test_two_steps_equal_a_float64_reference() -> None:
 @pytest.mark.parametrize("position", [0, TINY.ctx - 2])
 def test_a_wrong_position_is_far_from_the_reference(position: int) -> None:
     """Negative control: no rotation at all (position 0), and one position off, exceed the tolerance by far."""
-    torch = torch_or_skip()
+    torch, _ = kernel_on_cpu("_llama_model")
     with torch.inference_mode():
         step = model(torch, TINY)
         wrong = reference_logits(torch, step, step.token.clone(), position)
         assert relative_l2(step.step(), wrong) > 1e-2
 
 
-def test_phases_are_flat_and_the_cache_changes_only_at_the_last_position() -> None:
-    torch = torch_or_skip()
+def test_control_a_row_of_the_cache_that_is_not_read_is_seen() -> None:
+    torch, _ = kernel_on_cpu("_llama_model")
     with torch.inference_mode():
         step = model(torch, TINY)
-        entered: list[str] = []
+        fed = step.token.clone()
+        got = step.step().clone()
+        for cache in step.cache:
+            cache.values[:, 3].zero_()
+        assert relative_l2(got, reference_logits(torch, step, fed, TINY.ctx - 1)) > 1e-2
 
-        def phase(name: str) -> contextlib.nullcontext[None]:
-            entered.append(name)
+
+def test_phases_hold_everything_and_the_cache_changes_only_at_the_last_position() -> None:
+    torch, _ = kernel_on_cpu("_llama_model")
+    with torch.inference_mode():
+        entered: list[tuple[str, int | None]] = []
+        left: list[tuple[str, int | None]] = []
+
+        def phase(name: str, layer: int | None) -> contextlib.nullcontext[None]:
+            entered.append((name, layer))
             return contextlib.nullcontext()
 
-        step.phase = phase
-        before = [cache.clone() for cache in step.cache]
+        step = model(torch, TINY, phase=phase, before_phase_exit=lambda *place: left.append(place))
+        before = [(cache.keys.clone(), cache.values.clone()) for cache in step.cache]
         step.step()
-        assert entered == ["norm", "attn", "norm", "ffn"] * TINY.layers + ["norm", "head"]
-        for old, new in zip(before, step.cache, strict=True):
-            assert torch.equal(old[..., :-1, :], new[..., :-1, :])
-            assert not torch.equal(old[..., -1, :], new[..., -1, :])
+        layers = [(name, layer) for layer in range(TINY.layers) for name in ("attn_gqa", "ffn")]
+        assert entered == left == [*layers, ("head", None)]
+        for pair, cache in zip(before, step.cache, strict=True):
+            for old, new in zip(pair, (cache.keys, cache.values), strict=True):
+                assert torch.equal(old[:, :-1], new[:, :-1])
+                assert not torch.equal(old[:, -1], new[:, -1])
+
+
+@pytest.mark.parametrize(("sizes", "how"), [({"batch": 1, "ctx": 150}, {"gate": 8}), ({}, {"starved": "per_head"})])
+def test_launches_of_a_step(sizes: dict[str, int], how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 a layer and 5 for the head: 32·8 + 5 = 261 for Llama-8B, whether attention is split or not."""
+    torch, _ = kernel_on_cpu("_llama_model")
+    from triton.runtime.interpreter import GridExecutor
+
+    launched: list[str] = []
+    run = GridExecutor.__call__
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> None:
+        launched.append(self.fn.__name__)
+        run(self, *args, **kwargs)
+
+    monkeypatch.setattr(GridExecutor, "__call__", counted)
+    with torch.inference_mode():
+        model(torch, dataclasses.replace(TINY, **sizes), **how).step()
+    assert len(launched) == 8 * TINY.layers + 5
+
+
+def test_a_launch_that_shall_fail_is_reported_at_its_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch, _ = kernel_on_cpu("_llama_model")
+    cuda = FakeCuda()
+    guard = Guard("collect", hooks=cuda.hooks())
+    monkeypatch.setattr(llama8b, "UncheckedLaunch", lambda: lambda: cuda.launch(INVALID))
+    failing = llama8b.failing(options("--fail", "ffn@1").fail)
+    with torch.inference_mode():
+        model(torch, TINY, phase=guard.phase, before_phase_exit=failing).step()
+        assert [failure.path for failure in guard.failures] == ["L1/ffn"]
+        model(torch, TINY, phase=guard.phase, before_phase_exit=llama8b.failing(None)).step()
+        assert len(guard.failures) == 1
