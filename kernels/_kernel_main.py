@@ -12,11 +12,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from tracelab.errors import CaptureUnavailableError, TracelabError, UsageError
+from tracelab.kernels._arguments import Parser, whole_number
 from tracelab.kernels._bench import copies_for, time_launches
 from tracelab.kernels._gpu_window import Range, profiled_window
 from tracelab.kernels._kernel import INTERPRETED, TOLERANCE, Case, Options, worst_error
@@ -66,7 +67,8 @@ def run_lines(module: ModuleType, asked: Mapping[str, Any]) -> Iterator[dict[str
         done = _measured(module, {**shape, "variant": variant}, device, dtype)
         yield {"variant": variant, "help": module.VARIANTS[variant], **done}
     if on_gpu and "variant" not in asked and hasattr(module, "tables"):
-        yield from ({"table": dataclasses.asdict(table)} for table in module.tables(shape, device))
+        for table in module.tables(shape, device):
+            yield {"table": dataclasses.asdict(table)}
 
 
 def _measured(module: ModuleType, options: Options, device: torch.device, dtype: torch.dtype) -> dict[str, object]:
@@ -136,17 +138,10 @@ def _gpu() -> dict[str, object]:
     return {"name": facts.name, "sm_count": facts.multi_processor_count, "memory_bytes": facts.total_memory}
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, but a wrong option is one sentence instead of the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see --help.")
-
-
 def _parse(module: ModuleType, argv: Sequence[str] | None) -> dict[str, Any]:
     """The options that were given, by name, and `run`."""
     assert module.__doc__ is not None
-    parser = _Parser(prog=leaf_name(module), description=module.__doc__.splitlines()[0], allow_abbrev=False,
+    parser = Parser(prog=leaf_name(module), description=module.__doc__.splitlines()[0], allow_abbrev=False,
                      argument_default=argparse.SUPPRESS)  # fmt: skip
     parser.add_argument("--run", action="store_true", default=False, help="check and time instead, as JSON lines")
     for name, default in module.DEFAULTS.items():
@@ -156,11 +151,6 @@ def _parse(module: ModuleType, argv: Sequence[str] | None) -> dict[str, Any]:
         elif name == "variant":
             parser.add_argument(flag, choices=list(module.VARIANTS), help=f"default {default}")
         else:
-            parser.add_argument(flag, type=_count if isinstance(default, int) else str, help=f"default {default}")
+            kind = whole_number(0) if isinstance(default, int) else str
+            parser.add_argument(flag, type=kind, help=f"default {default}")
     return vars(parser.parse_args(argv))
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
-    return int(text)

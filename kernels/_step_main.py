@@ -15,9 +15,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tracelab.errors import CaptureUnavailableError, TracelabError, UsageError
+from tracelab.kernels._arguments import Parser, whole_number
 from tracelab.kernels._guard import Guard, parse_fail
 
 if TYPE_CHECKING:
@@ -109,13 +110,6 @@ def run(workload: Workload, argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, but a wrong option is one sentence instead of the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see --help.")
-
-
 def parse(workload: Workload, argv: Sequence[str] | None) -> Options:
     """The options of one command line. Raises UsageError for what makes no sense, whatever GPU there is."""
     given = _parser(workload).parse_args(argv)
@@ -142,15 +136,16 @@ def padding_note(options: Options) -> str | None:
     return f"batch {batch} runs in the graph for {rows}: {rows - batch} of {rows} rows ({share:.1%}) are padding"
 
 
-def _parser(workload: Workload) -> _Parser:
+def _parser(workload: Workload) -> Parser:
     defaults = workload.defaults
-    parser = _Parser(prog=workload.name, description=workload.doc.splitlines()[0], allow_abbrev=False)
+    parser = Parser(prog=workload.name, description=workload.doc.splitlines()[0], allow_abbrev=False)
     for name, text in workload.help.items():
         options = workload.choices.get(name)
         said = text if options is None else f"{text}: {_either(options)}"
-        kind = _count if options is None else _one_of(options)
+        kind = whole_number(1) if options is None else _one_of(options)
         parser.add_argument(f"--{name}", type=kind, default=defaults[name], help=f"{said} (default %(default)s)")
-    parser.add_argument("--steps", type=_count, default=defaults["steps"], help="decode steps in the profiled window")
+    at_least_one = whole_number(1)
+    parser.add_argument("--steps", type=at_least_one, default=defaults["steps"], help="decode steps in the window")
     forms = "; ".join(f"{kernel}={'|'.join(names)}" for kernel, names in workload.starved.items())
     parser.add_argument("--starve", action="append", metavar="KERNEL=FORM", help=f"run a known bad form: {forms}")
     parser.add_argument("--fail", default=defaults["fail"], metavar="PHASE@LAYER", help="let that phase's launch fail")
@@ -159,19 +154,9 @@ def _parser(workload: Workload) -> _Parser:
     return parser
 
 
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return value
-
-
 def _one_of(values: Sequence[int]) -> Callable[[str], int]:
     def kind(text: str) -> int:
-        value = _count(text)
+        value = whole_number(1)(text)
         if value not in values:
             raise argparse.ArgumentTypeError(f"{value} is not {_either(values)}")
         return value

@@ -21,10 +21,10 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tracelab.errors import CaptureUnavailableError, CheckFailedError, TracelabError, UsageError
+from tracelab.kernels._arguments import Parser, whole_number
 from tracelab.kernels._guard import Guard, Hooks, torch_hooks
 from tracelab.kernels._guard_demo import DecodeStep, DemoOutcome, Unguarded, report, run_window, surprises
 from tracelab.kernels._guard_kernel import MlaDecode
@@ -124,30 +124,16 @@ def _run_lines() -> Iterator[dict[str, object]]:
         yield {"check": facts_of_line.pop("name"), **facts_of_line}
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, but a wrong option is one sentence instead of the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see --help.")
-
-
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     assert __doc__ is not None
-    parser = _Parser(prog="guard", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = Parser(prog="guard", description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--variant", choices=list(VARIANTS), default=DEFAULTS["variant"], help="default %(default)s")
     for name, (least, text) in _HELP.items():
-        kind, flag = partial(_count, least), f"--{name.replace('_', '-')}"
+        kind, flag = whole_number(least), f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=kind, default=DEFAULTS[name], help=f"{text} (default %(default)s)")
     parser.add_argument("--graph", action="store_true", help="capture the step in a CUDA graph and replay it")
     parser.add_argument("--run", action="store_true", help="check how GPU and guard behave, as JSON lines")
     return parser.parse_args(argv)
-
-
-def _count(least: int, text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else -1
-    if value < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
-    return value
 
 
 def _require_gpu() -> Hooks:

@@ -117,7 +117,7 @@ def decoder(graph: bool) -> tuple[Callable[[], object], Any]:
     from tracelab.kernels._llama_shape import LlamaConfig
 
     config = LlamaConfig(batch=2, ctx=512, layers=8, hidden=2048, heads=16, kv_heads=4, ffn=5632, vocab=32000)
-    model = LlamaStep(config, torch.device("cuda"), torch.bfloat16, contextlib.nullcontext)
+    model = LlamaStep(config, torch.device("cuda"), torch.bfloat16, lambda *_: contextlib.nullcontext())
     warm_up(model.step)
     return replay_of(model.step) if graph else model.step, model.token
 

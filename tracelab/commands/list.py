@@ -1,12 +1,16 @@
 """`tracelab list`: workloads, kernels with their variants, analyzers, reports, and the bundled traces."""
 
-from collections.abc import Iterable, Iterator
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 
 from tracelab.registry import Leaf, leaves
 from tracelab.samples import samples
 
 HELP = "Workloads, kernels and variants, analyzers, report formats, bundled traces."
 Row = tuple[str, str]
+_NARROWEST = 30  # columns in which a sentence can still be read
 
 
 def run() -> None:
@@ -22,10 +26,27 @@ def run() -> None:
     for number, (title, rows) in enumerate(blocks.items()):
         if number:
             print()
-        print(title)
-        width = max((len(name) for name, _ in rows), default=0)
-        for name, text in rows:
-            print(f"  {name:<{width}}  {text}".rstrip())
+        print("\n".join(_block(title, rows, _terminal_width())))
+
+
+def _terminal_width() -> int | None:
+    """Columns to fit into; None for a pipe, where every row is one line."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _block(title: str, rows: Sequence[Row], columns: int | None) -> list[str]:
+    """A title and its rows, the texts side by side; in a terminal they are wrapped, under long names if need be."""
+    width = max((len(name) for name, _ in rows), default=0) + 4
+    if columns is None:
+        return [title, *(f"  {name:<{width - 2}}{text}".rstrip() for name, text in rows)]
+    lines = textwrap.wrap(title, columns)
+    for name, text in rows:
+        beside = columns - width >= _NARROWEST
+        indent = " " * (width if beside else 6)
+        wrapped = textwrap.wrap(text, max(_NARROWEST, columns - len(indent))) or [""]
+        lines += [f"  {name:<{width - 2}}{wrapped.pop(0)}".rstrip()] if beside else [f"  {name}"]
+        lines += [indent + line for line in wrapped]
+    return lines
 
 
 def _named(found: Iterable[Leaf]) -> list[Row]:

@@ -1,0 +1,31 @@
+"""`tracelab list`: what it names, one row a line in a pipe, wrapped in a terminal."""
+
+import pytest
+
+from tracelab.commands import list as list_command
+from tracelab.registry import leaves
+
+TEXT = "one block walks the whole context, eight blocks on all the multiprocessors of the GPU"
+
+
+def test_every_leaf_and_variant_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    list_command.run()
+    words = capsys.readouterr().out.split()
+    for folder in ("kernels", "analyzers", "reports"):
+        for leaf in leaves(folder).values():
+            assert leaf.name in words
+            assert leaf.variants.keys() <= set(words)
+
+
+def test_in_a_pipe_each_row_is_one_line() -> None:
+    assert list_command._block("kernels", [("serial", TEXT), ("k", "x")], None) == [
+        "kernels", f"  serial  {TEXT}", "  k       x",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("name", ["serial", "/a/long/path/to/some/trace/that/leaves/no/room.sqlite"])
+def test_in_a_terminal_texts_are_wrapped_beside_or_under_the_name(name: str, columns: int) -> None:
+    lines = list_command._block("kernels", [(name, TEXT)], columns)
+    assert all(len(line) <= columns for line in lines if name not in line)
+    assert " ".join(" ".join(lines[1:]).split()) == f"{name} {TEXT}"
