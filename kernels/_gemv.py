@@ -64,30 +64,27 @@ class Scratch:
 Config = RowConfig | TileConfig
 
 
-def linear(
-    x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, residual: torch.Tensor | None = None, pdl: bool = False
-) -> None:
+def linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, residual: torch.Tensor | None = None) -> None:
     """out [B, N] = x [B, K]·weightᵀ (+ residual [B, N], which may be `out` itself). One launch.
 
-    All are contiguous and of one dtype. With `pdl` (sm_90) the launch overlaps the end of the kernel before it, whose
-    results it waits for, except `weight`: nothing that is still running may write that.
+    All are contiguous and of one dtype.
     """
     batch, columns = x.shape
     config = config_for(batch, weight.shape[0], columns, gated=False)
     if config is not None:
-        launch(config, x, weight, out, residual, pdl=pdl)
+        launch(config, x, weight, out, residual)
     elif residual is None:
         torch.mm(x, weight.T, out=out)
     else:
         torch.addmm(residual, x, weight.T, out=out)
 
 
-def gate_up_silu(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, pdl: bool = False) -> None:
+def gate_up_silu(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
     """out [B, I] = silu(x·gateᵀ)·(x·upᵀ), weight [2I, K] = gate above up. One launch, two or more where B > 64."""
     batch, columns = x.shape
     config = config_for(batch, weight.shape[0], columns, gated=True)
     if config is not None:
-        launch(config, x, weight, out, None, gated=True, pdl=pdl)
+        launch(config, x, weight, out, None, gated=True)
         return
     both = scratch(x.device).partial.view(x.dtype)
     at_once = both.numel() // weight.shape[0]
@@ -137,15 +134,14 @@ def launch(
     residual: torch.Tensor | None,
     *,
     gated: bool = False,
-    pdl: bool = False,
 ) -> None:
     """Run one product as `config` says; the shapes are those of `linear` and `gate_up_silu`."""
     (batch, columns), rows = x.shape, out.shape[1]
     block = config.rows // 2 if gated else config.rows
     tiles = triton.cdiv(rows, block)
     options: dict[str, Any] = {
-        "BM": block, "BK": config.columns, "THREADS": 32 * config.warps, "GATED": gated, "RES": residual is not None,
-        "EVEN": columns % config.columns == 0, "PDL": pdl, "num_warps": config.warps, "launch_pdl": pdl,
+        "BM": block, "BK": config.columns, "GATED": gated, "RES": residual is not None,
+        "EVEN": columns % config.columns == 0, "num_warps": config.warps,
     }  # fmt: skip
     added = out if residual is None else residual
     if isinstance(config, RowConfig):
@@ -186,8 +182,8 @@ def _spec(
     name: str, config: Config, columns: int, registers: int, blocks: int, *, gated: bool = False, residual: bool = False
 ) -> CompileSpec:
     constants: dict[str, object] = {
-        "BM": config.rows // 2 if gated else config.rows, "BK": config.columns, "THREADS": 32 * config.warps,
-        "GATED": gated, "RES": residual, "EVEN": columns % config.columns == 0, "PDL": False,
+        "BM": config.rows // 2 if gated else config.rows, "BK": config.columns,
+        "GATED": gated, "RES": residual, "EVEN": columns % config.columns == 0,
     }  # fmt: skip
     if isinstance(config, TileConfig):
         fn, more = gemv_tile, {"BT": config.tokens, "SPLIT": config.split, "UP": False}

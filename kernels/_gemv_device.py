@@ -20,19 +20,6 @@ def run_sums(weight: tl.tensor, x: tl.tensor, BM: tl.constexpr, BK: tl.constexpr
 
 
 @triton.jit
-def prefetch_rows(WEIGHT: tl.tensor, K: tl.tensor, row: tl.tensor, columns: tl.tensor, EACH: tl.constexpr) -> None:
-    """Ask L2 for about the first `columns` of weight rows `row`, EACH threads a row; nothing waits for it (sm_90)."""
-    row_bytes = columns * (WEIGHT.dtype.element_ty.primitive_bitwidth // 8)
-    size = tl.cast(row_bytes // EACH // 16 * 16, tl.int32)  # the instruction takes multiples of 16 bytes
-    if size > 0:
-        piece = tl.arange(0, row.shape[0]) % EACH
-        address = (WEIGHT + row.to(tl.int64) * K).to(tl.int64) + piece * size
-        tl.inline_asm_elementwise(
-            "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;", "=r,l,r", [address, size], tl.int32, False, 1
-        )
-
-
-@triton.jit
 def gemv_row(
     X: tl.tensor,
     WEIGHT: tl.tensor,
@@ -43,11 +30,9 @@ def gemv_row(
     BM: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    THREADS: tl.constexpr,
     GATED: tl.constexpr,
     RES: tl.constexpr,
     EVEN: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """BM outputs of one row x on CUDA cores. Rows past N repeat the last one and are not stored: no mask on them."""
     row = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -57,8 +42,6 @@ def gemv_row(
     second = WEIGHT + (near + N)[:, None] * K + at[None, :]
     gate = tl.zeros([BM, BK // LANES], tl.float32)
     up = tl.zeros([BM, BK // LANES], tl.float32)
-    if PDL:
-        wait_with_prefetch(WEIGHT, N, K, BM, BK, THREADS, GATED)
     for k in tl.range(0, K, BK, num_stages=STAGES):
         ok = EVEN | (k + at < K)
         x = tl.load(X + k + at, mask=ok, other=0.0).to(tl.float32)[None, :]
@@ -71,27 +54,6 @@ def gemv_row(
     if RES:
         y += tl.load(RESIDUAL + row, mask=row < N, other=0.0).to(tl.float32)
     tl.store(OUT + row, y.to(OUT.dtype.element_ty), mask=row < N)
-
-
-@triton.jit
-def wait_with_prefetch(
-    WEIGHT: tl.tensor,
-    N: tl.tensor,
-    K: tl.tensor,
-    BM: tl.constexpr,
-    BK: tl.constexpr,
-    THREADS: tl.constexpr,
-    GATED: tl.constexpr,
-) -> None:
-    """Programmatic dependent launch: let the next kernel start, have L2 fetch two tiles, wait for the kernel before."""
-    tl.extra.cuda.gdc_launch_dependents()
-    each: tl.constexpr = THREADS // BM
-    row = tl.minimum(tl.program_id(0) * BM + tl.arange(0, THREADS) // each, N - 1)
-    columns = tl.minimum(2 * BK, K)
-    prefetch_rows(WEIGHT, K, row, columns, each)
-    if GATED:
-        prefetch_rows(WEIGHT, K, row + N, columns, each)
-    tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
@@ -110,11 +72,9 @@ def gemv_tile(
     BT: tl.constexpr,
     BK: tl.constexpr,
     SPLIT: tl.constexpr,
-    THREADS: tl.constexpr,
     GATED: tl.constexpr,
     RES: tl.constexpr,
     EVEN: tl.constexpr,
-    PDL: tl.constexpr,
     UP: tl.constexpr,
 ) -> None:
     """BM outputs of up to BT rows x on tensor cores, over PART columns of K (a multiple of BK) from part·PART on."""
@@ -125,8 +85,6 @@ def gemv_tile(
     first = WEIGHT + near[:, None] * K + at[None, :]
     second = WEIGHT + (near + N)[:, None] * K + at[None, :]
     gate, up = tl.zeros([BM, BT], tl.float32), tl.zeros([BM, BT], tl.float32)
-    if PDL:
-        wait_with_prefetch(WEIGHT, N, K, BM, BK, THREADS, GATED)
     low = tl.program_id(1) * PART
     for k in range(low, tl.minimum(low + PART, K), BK):
         ok = EVEN | (k + at < K)

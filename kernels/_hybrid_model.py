@@ -34,8 +34,7 @@ class HybridStep:
     equal work. KDA states go on from step to step. `phase(name, layer)` is entered around the two parts of each layer
     and around `head` (layer None); a norm belongs to the part it precedes. Rows from `live` on fill up a graph's batch.
     `starve` names kernels and forms as `--starve` does. In the part `fault`, `failing` is called in place of the last
-    launch, so that what the part would have added to the residual stream is missing. With `pdl` (sm_90) launches that
-    can overlap the end of the one before them do.
+    launch, so that what the part would have added to the residual stream is missing.
     """
 
     def __init__(
@@ -49,10 +48,9 @@ class HybridStep:
         starve: Mapping[str, str] | None = None,
         fault: Place | None = None,
         failing: Callable[[], object] | None = None,
-        pdl: bool = False,
     ) -> None:
         self.config, self.phase = config, phase
-        self._fault, self._failing, self._pdl = fault, failing, pdl
+        self._fault, self._failing = fault, failing
         live = config.batch if live is None else live
         c, make, forms = config, Maker(config, device, dtype), starve or {}
         names = [c.layer_phases(layer) for layer in range(c.layers)]
@@ -61,9 +59,9 @@ class HybridStep:
         self.attentions = [make.attention(layer) for layer in range(c.layers)]
         self.feed_forwards = [make.feed_forward(layer) for layer in range(c.layers)]
         self.caches = [make.cache(layer) for layer in range(c.layers)]
-        self.kda = Kda(make, live, forms.get("kda"), pdl)
-        self.mla = Mla(make, live, forms.get("mla"), pdl)
-        self.moe = Moe(make, live, forms.get("moe"), pdl)
+        self.kda = Kda(make, live, forms.get("kda"))
+        self.mla = Mla(make, live, forms.get("mla"))
+        self.moe = Moe(make, live, forms.get("moe"))
         self.token = torch.arange(c.batch, device=device) % c.vocab  # [batch], the tokens fed to the next step
         self.hidden = self.head.embedding[self.token]  # [batch, hidden]; holds their embedding between steps
         self.position = torch.full((1,), c.ctx - 1, device=device, dtype=torch.int32)  # of those tokens
@@ -96,22 +94,22 @@ class HybridStep:
         normed = self._norm(weights.norm)
         if isinstance(weights, MoeFfn):
             return self.moe(normed, weights, self.hidden), weights.shared_down
-        gate_up_silu(normed, weights.gate_up, self._ffn, pdl=self._pdl)
+        gate_up_silu(normed, weights.gate_up, self._ffn)
         return self._ffn, weights.down
 
     def _add(self, place: Place, x: torch.Tensor, weight: torch.Tensor) -> None:
         """Add the product to the residual stream, unless this part shall fail."""
         if place != self._fault:
-            linear(x, weight, self.hidden, residual=self.hidden, pdl=self._pdl)
+            linear(x, weight, self.hidden, residual=self.hidden)
         elif self._failing is not None:
             self._failing()
 
     def _head(self) -> None:
         """Logits, and the next step's input written in place: nothing returns to the host."""
-        linear(self._norm(self.head.norm), self.head.lm_head, self.logits, pdl=self._pdl)
-        argmax(self.logits, self.token, self._best, pdl=self._pdl)
-        embed_advance(self.token, self.head.embedding, self.hidden, self.position, pdl=self._pdl)
+        linear(self._norm(self.head.norm), self.head.lm_head, self.logits)
+        argmax(self.logits, self.token, self._best)
+        embed_advance(self.token, self.head.embedding, self.hidden, self.position)
 
     def _norm(self, weight: torch.Tensor) -> torch.Tensor:
-        rms_norm(self.hidden, weight, self._normed, eps=RMS_EPS, pdl=self._pdl)
+        rms_norm(self.hidden, weight, self._normed, eps=RMS_EPS)
         return self._normed

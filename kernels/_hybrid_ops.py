@@ -2,20 +2,15 @@
 
 Each is one launch on preallocated tensors and reads positions on the GPU, so a CUDA graph can replay it. They move at
 most some megabytes, so what they cost is mostly latency: many small blocks, each with all of its weights in flight.
-With `pdl` (sm_90) a launch overlaps the end of the one before it.
 """
 # ruff: noqa: N803
-
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from tracelab.kernels._compile import CompileSpec
 from tracelab.kernels._kernel import INTERPRETED
-from tracelab.kernels._moe_device import wait_for_the_launch_before
 
 BLOCK_OUTPUTS = 64  # outputs of one block: 16 KiB of weights, rows enough for the tensor cores' 64
 BLOCK_ROWS = 16  # rows of x at a time; fewer are padded
@@ -38,14 +33,11 @@ def expand_kernel(
     BN: tl.constexpr,
     BB: tl.constexpr,
     UP: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """Grid (groups, output tiles): BN outputs of one group for all rows; its first block copies the COPY extra columns.
 
     The weights are the left operand: they fill the tensor cores' rows whatever the batch.
     """
-    if PDL:
-        gdc_launch_dependents()
     group = tl.program_id(0)
     on = tl.program_id(1) * BN + tl.arange(0, BN)
     ok = tl.arange(0, K)
@@ -54,8 +46,6 @@ def expand_kernel(
     )
     if UP:
         weight = weight.to(tl.float32)
-    if PDL:
-        gdc_wait()  # not before: the weights are on their way while the launch before ends
     for first in range(0, rows, BB):
         ob = (first + tl.arange(0, BB)).to(tl.int64)
         live = ob < rows
@@ -90,10 +80,8 @@ def latent_append_kernel(
     eps: tl.tensor,
     LATENT: tl.constexpr,
     ROPE: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """Grid (rows,): normalises a row's latent part and writes it with its rope part to the cache's row POSITION."""
-    wait_for_the_launch_before(PDL)
     row = tl.program_id(0).to(tl.int64)
     position = tl.load(POSITION).to(tl.int64)
     column = tl.arange(0, LATENT)
@@ -116,10 +104,8 @@ def embed_advance_kernel(
     POSITION: tl.tensor,
     width: tl.tensor,
     BC: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """Grid (rows, column tiles): a row of the table for each token; the first block counts the position up."""
-    wait_for_the_launch_before(PDL)
     row = tl.program_id(0).to(tl.int64)
     oc = tl.program_id(1) * BC + tl.arange(0, BC)
     token = tl.load(TOKEN + row).to(tl.int64)
@@ -128,7 +114,7 @@ def embed_advance_kernel(
         tl.store(POSITION, tl.load(POSITION) + 1)
 
 
-def expand(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, pdl: bool = False) -> None:
+def expand(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
     """out [B, G, N] = x [B, G, K]·weightᵀ of each group, weight [G, N, K] contiguous; x and out contiguous in columns.
 
     Columns of x beyond K are copied to those of out beyond N: both have as many, none or a power of two. K is a power
@@ -141,12 +127,12 @@ def expand(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, pdl: boo
     grid = (groups, triton.cdiv(outputs, BLOCK_OUTPUTS))
     expand_kernel[grid](
         x, weight, out, x.shape[0], outputs, x.stride(0), x.stride(1), out.stride(0), out.stride(1),
-        K=k, COPY=extra, BN=BLOCK_OUTPUTS, BB=BLOCK_ROWS, UP=INTERPRETED, **_options(pdl),
+        K=k, COPY=extra, BN=BLOCK_OUTPUTS, BB=BLOCK_ROWS, UP=INTERPRETED, num_warps=4, num_stages=1,
     )  # fmt: skip
 
 
 def latent_append(
-    x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor, position: torch.Tensor, *, eps: float, pdl: bool = False
+    x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor, position: torch.Tensor, *, eps: float
 ) -> None:
     """Write RMSNorm(x[:, :L])·weight and the other columns of x to row `position` of `cache`, in each sequence.
 
@@ -156,21 +142,15 @@ def latent_append(
     latent = weight.shape[0]
     latent_append_kernel[(x.shape[0],)](
         x, weight, cache, position, x.stride(0), cache.stride(0), cache.stride(1), cache.shape[1], eps,
-        LATENT=latent, ROPE=x.shape[1] - latent, **_options(pdl),
+        LATENT=latent, ROPE=x.shape[1] - latent, num_warps=4, num_stages=1,
     )  # fmt: skip
 
 
-def embed_advance(
-    token: torch.Tensor, table: torch.Tensor, out: torch.Tensor, position: torch.Tensor, *, pdl: bool = False
-) -> None:
+def embed_advance(token: torch.Tensor, table: torch.Tensor, out: torch.Tensor, position: torch.Tensor) -> None:
     """out [B, D] = table [V, D] at token [B]; `position` [1] is counted up, for whoever runs after this launch."""
     rows, width = out.shape
     grid = (rows, triton.cdiv(width, EMBED_COLUMNS))
-    embed_advance_kernel[grid](token, table, out, position, width, BC=EMBED_COLUMNS, **_options(pdl))
-
-
-def _options(pdl: bool) -> dict[str, Any]:
-    return {"PDL": pdl, "num_warps": 4, "num_stages": 1, "launch_pdl": pdl}
+    embed_advance_kernel[grid](token, table, out, position, width, BC=EMBED_COLUMNS, num_warps=4, num_stages=1)
 
 
 def compile_specs() -> tuple[CompileSpec, ...]:
@@ -186,7 +166,6 @@ def compile_specs() -> tuple[CompileSpec, ...]:
 def _spec(
     name: str, fn: object, registers: int, blocks: int, *, wgmma: bool = False, **constants: object
 ) -> CompileSpec:
-    constants["PDL"] = True
     types = {"POSITION": "*i32", "TOKEN": "*i64", "eps": "fp32"}
     signature = {
         name: "constexpr" if name in constants else types.get(name, "*bf16" if name.isupper() else "i32")

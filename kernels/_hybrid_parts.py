@@ -5,7 +5,6 @@ Rows from `live` on are there to fill up a graph's batch: they have no KDA slot,
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -27,9 +26,9 @@ PER_HEAD_SPLITS = 8  # as in mla's `per_head_split`
 class Kda:
     """KDA between the norm and the out projection: 3 launches, 5 unfused."""
 
-    def __init__(self, maker: Maker, live: int, starved: str | None, pdl: bool) -> None:
+    def __init__(self, maker: Maker, live: int, starved: str | None) -> None:
         c = maker.config
-        self.mixed, self._pdl = maker.empty(c.batch, c.width), pdl
+        self.mixed = maker.empty(c.batch, c.width)
         self._projected = maker.empty(c.batch, c.kda_in_rows)
         expanded = maker.empty(2, c.batch, c.width)
         x, low, b = self._projected.split([3 * c.width, 2 * GATE_RANK, c.heads], 1)
@@ -47,8 +46,8 @@ class Kda:
         self, normed: torch.Tensor, weights: KdaLayer, cache: kda.Cache, position: torch.Tensor
     ) -> torch.Tensor:
         """[batch, width] from [batch, hidden]; `position` [1] int32 is that of the new token."""
-        linear(normed, weights.project, self._projected, pdl=self._pdl)
-        expand(self._low, weights.expand, self._expanded, pdl=self._pdl)
+        linear(normed, weights.project, self._projected)
+        expand(self._low, weights.expand, self._expanded)
         self._mix(weights.mixing, cache, position)
         return self.mixed
 
@@ -69,7 +68,6 @@ class Kda:
         plan = {"warps8": kda.Plan(config.head_dim, warps=8), "bv128": kda.Plan(config.head_dim, warps=4)}.get(
             starved or "", good
         )
-        plan = replace(plan, pdl=self._pdl and not plan.stages)
         scratch = kda.Scratch.of(config.batch, config.heads, config.head_dim, maker.device)
         return lambda weights, cache, pos: kda.step(
             token, weights, cache, slots, pos, out, scratch, plan, gate, self._sms
@@ -79,9 +77,9 @@ class Kda:
 class Mla:
     """Absorbed MLA between the norm and the out projection: 5 launches."""
 
-    def __init__(self, maker: Maker, live: int, starved: str | None, pdl: bool) -> None:
+    def __init__(self, maker: Maker, live: int, starved: str | None) -> None:
         c = maker.config
-        self.mixed, self._pdl = maker.empty(c.batch, c.width), pdl
+        self.mixed = maker.empty(c.batch, c.width)
         self._projected = maker.empty(c.batch, c.mla_in_rows)
         query, self._new = self._projected.split([c.heads * c.query_dim, c.cache_dim], 1)
         self._heads = query.unflatten(1, (c.heads, c.query_dim))
@@ -98,12 +96,12 @@ class Mla:
 
     def __call__(self, normed: torch.Tensor, weights: MlaLayer, cache: torch.Tensor) -> torch.Tensor:
         """[batch, width] from [batch, hidden]; the new token takes the last place of the context."""
-        linear(normed, weights.project, self._projected, pdl=self._pdl)
-        latent_append(self._new, weights.latent_norm, cache, self._last, eps=RMS_EPS, pdl=self._pdl)
-        expand(self._heads, weights.absorb, self._query, pdl=self._pdl)
+        linear(normed, weights.project, self._projected)
+        latent_append(self._new, weights.latent_norm, cache, self._last, eps=RMS_EPS)
+        expand(self._heads, weights.absorb, self._query)
         mla.decode(
             self._query, cache, weights.value, self._latent, self._value, self._scratch, self._length, self._scale,
-            self._config, pdl=self._pdl,
+            self._config,
         )  # fmt: skip
         return self.mixed
 
@@ -130,11 +128,11 @@ def _mla_form(config: HybridConfig, maker: Maker, starved: str | None) -> tuple[
 class Moe:
     """A mixture of experts between its norm and the shared expert's down projection: 8 launches."""
 
-    def __init__(self, maker: Maker, live: int, starved: str | None, pdl: bool) -> None:
+    def __init__(self, maker: Maker, live: int, starved: str | None) -> None:
         c = maker.config
         self.routing = assignment(c.batch, c.experts, c.top_k, c.capacity, maker.device)
         self.shared = maker.empty(c.batch, c.shared_ffn)
-        self._scale, self._pdl = c.routed_scale, pdl
+        self._scale = c.routed_scale
         self._live = torch.full((1,), live, device=maker.device, dtype=torch.int32)
         self._logits = maker.empty(c.batch, c.experts)
         # Zeros: the loop multiplies slots that nothing was put into, too.
@@ -147,14 +145,14 @@ class Moe:
 
     def __call__(self, normed: torch.Tensor, weights: MoeFfn, hidden: torch.Tensor) -> torch.Tensor:
         """Adds the routed experts to `hidden` in place; returns what the shared expert's down projection takes."""
-        linear(normed, weights.router, self._logits, pdl=self._pdl)
-        route(self._logits, weights.bias, self._live, self.routing, scale=self._scale, pdl=self._pdl)
-        scatter(normed, self.routing, self._rows, pdl=self._pdl)
+        linear(normed, weights.router, self._logits)
+        route(self._logits, weights.bias, self._live, self.routing, scale=self._scale)
+        scatter(normed, self.routing, self._rows)
         self._multiply(self._rows, weights.gate_up, self._gate_up, self._tiles[0])
-        silu_mul(self._gate_up, self.routing, self._inner, pdl=self._pdl)
+        silu_mul(self._gate_up, self.routing, self._inner)
         self._multiply(self._inner, weights.down, self._results, self._tiles[1])
-        combine(self._results, hidden, self.routing, hidden, pdl=self._pdl)
-        gate_up_silu(normed, weights.shared_gate_up, self.shared, pdl=self._pdl)
+        combine(self._results, hidden, self.routing, hidden)
+        gate_up_silu(normed, weights.shared_gate_up, self.shared)
         return self.shared
 
     def _multiply(self, a: torch.Tensor, weights: torch.Tensor, out: torch.Tensor, tile: Tile) -> None:

@@ -16,12 +16,6 @@ SLOT_MULTIPLE = 16  # rows of the smallest tile of the grouped product
 STATE_BYTES = 4  # KDA states and conv weights are fp32
 CONV_TAPS = 4  # depthwise convolution over the last 4 tokens (short_conv_kernel_size)
 KERNELS = {"attn_kda": 5, "attn_mla": 7, "ffn": 3, "ffn_moe": 10, "head": 5}  # launches of each phase
-# What `--starve` offers; `_hybrid_parts` says which variants of kda, mla and grouped_gemm these are.
-STARVED = {
-    "kda": ("unfused", "eager", "warps8", "bv128"),
-    "mla": ("unsplit", "perhead_serial", "perhead_split", "bh32_maxnreg"),
-    "moe": ("loop", "bm128"),
-}
 UNFUSED_KERNELS, EAGER_KERNELS = 3, 56  # launches in place of one, as `kda` counts them
 KDA_FLOPS = 7  # FLOPs per state element and token: decay, two reductions, update (`kernels.md` section 7)
 GATE_RANK = 128  # width between f_down and f_up, g_down and g_up: one head dim

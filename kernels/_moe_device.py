@@ -1,20 +1,8 @@
-"""Device code of `_moe_ops`: routing by one block, and three kernels that move the rows of each choice.
-
-With PDL a kernel starts while the one before it ends, and waits before it reads or writes anything.
-"""
+"""Device code of `_moe_ops`: routing by one block, and three kernels that move the rows of each choice."""
 # ruff: noqa: N803
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-
-
-@triton.jit
-def wait_for_the_launch_before(PDL: tl.constexpr) -> None:
-    """Let the next launch start, then wait until all that earlier ones wrote can be read."""
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
 
 
 @triton.jit
@@ -35,10 +23,8 @@ def route_kernel(
     BB: tl.constexpr,
     BE: tl.constexpr,
     EPS: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """One block routes all rows, BB at a time; `taken` carries the slots given so far from one lot to the next."""
-    wait_for_the_launch_before(PDL)
     oe = tl.arange(0, BE)
     real = oe < experts
     bias = tl.load(BIAS + oe, mask=real, other=0.0).to(tl.float32)
@@ -85,10 +71,8 @@ def scatter_kernel(
     width: tl.tensor,
     TOP_K: tl.constexpr,
     BC: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """Copies a row to the slot of one of its choices; grid (rows · TOP_K, column tiles)."""
-    wait_for_the_launch_before(PDL)
     choice = tl.program_id(0)
     expert = tl.load(EXPERT + choice).to(tl.int64)
     slot = tl.load(SLOT + choice)
@@ -107,10 +91,8 @@ def silu_mul_kernel(
     capacity: tl.tensor,
     width: tl.tensor,
     BC: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """silu(gate) · up of the rows that are in use; grid (rows · top_k, column tiles)."""
-    wait_for_the_launch_before(PDL)
     choice = tl.program_id(0)
     expert = tl.load(EXPERT + choice).to(tl.int64)
     slot = tl.load(SLOT + choice)
@@ -134,10 +116,8 @@ def combine_kernel(
     width: tl.tensor,
     TOP_K: tl.constexpr,
     BC: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """Residual plus the weighted sum of a row's experts, in fp32 and in the order of choice; grid (rows, tiles)."""
-    wait_for_the_launch_before(PDL)
     row = tl.program_id(0).to(tl.int64)
     oc = tl.program_id(1) * BC + tl.arange(0, BC)
     inside = oc < width

@@ -2,8 +2,7 @@
 
 Rows lie as the masked grouped GEMM wants them, [E, C, K] with count[E] (`kernels.md` section 8). Counts stay on the GPU
 and every grid depends on shapes alone, so a CUDA graph can replay the four launches. Slots are given in row order by
-one block, without atomics: the same input always lies in the same slots. With `pdl` (sm_90) a launch overlaps the end
-of the one before it.
+one block, without atomics: the same input always lies in the same slots.
 
 A row chooses an expert at most once, so a capacity of `batch` never overflows. With less, the rows that come last lose
 that expert: their slot is -1, every launch here skips it, and `Assignment.dropped` says how many there were.
@@ -14,7 +13,6 @@ sigmoid(logit) scaled to a given sum.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -59,9 +57,7 @@ def assignment(batch: int, experts: int, top_k: int, capacity: int, device: torc
     )
 
 
-def route(
-    logits: torch.Tensor, bias: torch.Tensor, live: torch.Tensor, into: Assignment, *, scale: float, pdl: bool = False
-) -> None:
+def route(logits: torch.Tensor, bias: torch.Tensor, live: torch.Tensor, into: Assignment, *, scale: float) -> None:
     """Choose experts and slots for the first `live` of the rows of `logits` [batch, experts]; the others get none.
 
     `bias` [experts] float32 counts for the choice alone; `live` is an int32 on the device; the weights of a row's
@@ -72,7 +68,7 @@ def route(
     route_kernel[(1,)](
         logits, bias, live, into.expert, into.slot, into.weight, into.count, into.dropped,
         rows, experts, into.capacity, scale,
-        TOP_K=into.top_k, BB=lot, BE=triton.next_power_of_2(experts), EPS=TINY, **_options(warps, pdl),
+        TOP_K=into.top_k, BB=lot, BE=triton.next_power_of_2(experts), EPS=TINY, num_warps=warps, num_stages=1,
     )  # fmt: skip
 
 
@@ -82,32 +78,30 @@ def _route_config(rows: int) -> tuple[int, int]:
     return lot, lot
 
 
-def scatter(x: torch.Tensor, to: Assignment, out: torch.Tensor, *, pdl: bool = False) -> None:
+def scatter(x: torch.Tensor, to: Assignment, out: torch.Tensor) -> None:
     """Copy rows of `x` [batch, K] to their slots in `out` [experts, capacity, K]; other slots are left as they are."""
     width = x.shape[1]
     grid = (to.expert.numel(), triton.cdiv(width, COLUMNS))
-    scatter_kernel[grid](x, to.expert, to.slot, out, to.capacity, width, TOP_K=to.top_k, BC=COLUMNS, **_options(4, pdl))
+    scatter_kernel[grid](
+        x, to.expert, to.slot, out, to.capacity, width, TOP_K=to.top_k, BC=COLUMNS, num_warps=4, num_stages=1
+    )
 
 
-def silu_mul(h: torch.Tensor, at: Assignment, out: torch.Tensor, *, pdl: bool = False) -> None:
+def silu_mul(h: torch.Tensor, at: Assignment, out: torch.Tensor) -> None:
     """`out` [experts, capacity, I] = silu(gate) · up, with gate and up side by side in `h` [experts, capacity, 2 I]."""
     width = out.shape[2]
     grid = (at.expert.numel(), triton.cdiv(width, COLUMNS))
-    silu_mul_kernel[grid](h, at.expert, at.slot, out, at.capacity, width, BC=COLUMNS, **_options(4, pdl))
+    silu_mul_kernel[grid](h, at.expert, at.slot, out, at.capacity, width, BC=COLUMNS, num_warps=4, num_stages=1)
 
 
-def combine(y: torch.Tensor, residual: torch.Tensor, of: Assignment, out: torch.Tensor, *, pdl: bool = False) -> None:
+def combine(y: torch.Tensor, residual: torch.Tensor, of: Assignment, out: torch.Tensor) -> None:
     """`out` [batch, K] = `residual` + each row's weighted experts from `y` [experts, capacity, K]; may be in place."""
     width = residual.shape[1]
     grid = (residual.shape[0], triton.cdiv(width, COLUMNS))
     combine_kernel[grid](
         y, residual, of.expert, of.slot, of.weight, out, of.capacity, width,
-        TOP_K=of.top_k, BC=COLUMNS, **_options(4, pdl),
+        TOP_K=of.top_k, BC=COLUMNS, num_warps=4, num_stages=1,
     )  # fmt: skip
-
-
-def _options(warps: int, pdl: bool) -> dict[str, Any]:
-    return {"PDL": pdl, "num_warps": warps, "num_stages": 1, "launch_pdl": pdl}
 
 
 def compile_specs() -> tuple[CompileSpec, ...]:
@@ -120,14 +114,14 @@ def compile_specs() -> tuple[CompileSpec, ...]:
         **dict.fromkeys(("COUNT", "DROPPED"), "*i32"),
         **dict.fromkeys(("rows", "experts", "capacity"), "i32"),
         "scale": "fp32",
-        **dict.fromkeys(("TOP_K", "BB", "BE", "EPS", "PDL"), "constexpr"),
+        **dict.fromkeys(("TOP_K", "BB", "BE", "EPS"), "constexpr"),
     }
     specs = [
         CompileSpec(
             name=f"route {lot}x256",
             fn=route_kernel,
             signature=route_types,
-            constexprs={"TOP_K": 8, "BB": lot, "BE": 256, "EPS": TINY, "PDL": True},
+            constexprs={"TOP_K": 8, "BB": lot, "BE": 256, "EPS": TINY},
             num_warps=lot,
             num_stages=1,
             divisible=("LOGITS", "BIAS", "experts", "capacity"),
@@ -153,7 +147,7 @@ def compile_specs() -> tuple[CompileSpec, ...]:
 
 
 def _mover(name: str, fn: object, types: dict[str, str], constexprs: dict[str, object]) -> CompileSpec:
-    constexprs = {**constexprs, "BC": COLUMNS, "PDL": True}
+    constexprs = {**constexprs, "BC": COLUMNS}
     return CompileSpec(
         name=name,
         fn=fn,

@@ -1,10 +1,7 @@
 """The small kernels around a decode step's products: RMS norm, RoPE with the cache's new row, embedding, argmax.
 
 Each is one launch (the argmax two) on preallocated tensors and reads positions and tokens on the GPU, so a CUDA graph
-can replay it. They move some kilobytes: what they cost is their latency. Two ways to use that time, both off unless
-asked for, both sm_90: with `pdl` a kernel starts while the one before it ends (programmatic dependent launch; every
-kernel here waits before it reads what another one wrote), and with `ahead`, the weights that come next, some extra
-blocks ask L2 for them.
+can replay it. They move some kilobytes: what they cost is their latency.
 """
 
 import math
@@ -17,7 +14,6 @@ import triton
 from tracelab.kernels._compile import CompileSpec
 from tracelab.kernels._kernel import INTERPRETED
 from tracelab.kernels._step_ops_device import (
-    FETCH_BYTES,
     argmax_runs_kernel,
     argmax_winner_kernel,
     embedding_kernel,
@@ -27,7 +23,6 @@ from tracelab.kernels._step_ops_device import (
 
 ARGMAX_COLUMNS = 1024  # a vocabulary of 128256 makes 126 blocks for 132 SMs
 EMBED_COLUMNS = 1024
-L2_SHARE_BYTES = 40 << 20  # never ask L2 for more: it holds 50 MB on an H100 and 60 MB on an H200
 
 
 def rms_norm(
@@ -38,8 +33,6 @@ def rms_norm(
     eps: float,
     add: torch.Tensor | None = None,
     total: torch.Tensor | None = None,
-    pdl: bool = False,
-    ahead: torch.Tensor | None = None,
 ) -> None:
     """out [B, D] = x·weight [D] / sqrt(mean(x²) + eps) by row, in float32; contiguous, of one dtype.
 
@@ -49,11 +42,9 @@ def rms_norm(
         raise ValueError("`add` and `total` go together")
     rows, width = x.shape
     block = triton.next_power_of_2(width)
-    warps = norm_warps(block)
-    rms_norm_kernel[(rows + helpers(ahead, 32 * warps),)](
-        x, weight, out, x if add is None else add, x if total is None else total, x if ahead is None else ahead,
-        rows, width, eps, BLOCK=block, THREADS=32 * warps, ADD=add is not None, AHEAD=ahead is not None,
-        **_options(warps, pdl),
+    rms_norm_kernel[(rows,)](
+        x, weight, out, x if add is None else add, x if total is None else total, width, eps,
+        BLOCK=block, ADD=add is not None, num_warps=norm_warps(block),
     )  # fmt: skip
 
 
@@ -69,9 +60,6 @@ def rope_append(
     values: torch.Tensor,
     position: torch.Tensor,
     turns: torch.Tensor,
-    *,
-    pdl: bool = False,
-    ahead: torch.Tensor | None = None,
 ) -> None:
     """Rotate q and k to `position`; write q to `query`, k and v to row `position` of the caches.
 
@@ -81,11 +69,9 @@ def rope_append(
     """
     batch, heads, dim = query.shape
     capacity, kv_heads = keys.shape[1:3]
-    blocks = batch * (heads + 2 * kv_heads)
-    rope_append_kernel[(blocks + helpers(ahead, 32),)](
-        qkv, query, keys, values, position, turns, qkv if ahead is None else ahead, blocks, capacity, H=heads,
-        HKV=kv_heads, D=dim, HALF=triton.next_power_of_2(dim // 2), AHEAD=ahead is not None, UP=INTERPRETED,
-        **_options(1, pdl),
+    rope_append_kernel[(batch * (heads + 2 * kv_heads),)](
+        qkv, query, keys, values, position, turns, capacity,
+        H=heads, HKV=kv_heads, D=dim, HALF=triton.next_power_of_2(dim // 2), UP=INTERPRETED, num_warps=1,
     )  # fmt: skip
 
 
@@ -99,11 +85,11 @@ def rope_turns(dim: int, theta: float, device: torch.device) -> torch.Tensor:
     return (frequency / math.tau * 2.0**64).to(torch.int64).to(device)
 
 
-def embed(token: torch.Tensor, table: torch.Tensor, out: torch.Tensor, *, pdl: bool = False) -> None:
+def embed(token: torch.Tensor, table: torch.Tensor, out: torch.Tensor) -> None:
     """out [B, D] = table [V, D] at token [B] int64."""
     batch, width = out.shape
     grid = (batch, triton.cdiv(width, EMBED_COLUMNS))
-    embedding_kernel[grid](token, table, out, width, BLOCK=EMBED_COLUMNS, **_options(4, pdl))
+    embedding_kernel[grid](token, table, out, width, BLOCK=EMBED_COLUMNS, num_warps=4)
 
 
 @dataclass(frozen=True)
@@ -122,41 +108,24 @@ def argmax_scratch(batch: int, width: int, device: torch.device) -> ArgmaxScratc
     )
 
 
-def argmax(logits: torch.Tensor, token: torch.Tensor, scratch: ArgmaxScratch, *, pdl: bool = False) -> None:
+def argmax(logits: torch.Tensor, token: torch.Tensor, scratch: ArgmaxScratch) -> None:
     """token [B] int64 = the column of the largest of logits [B, V], the first of equal ones. Two launches."""
     batch, width = logits.shape
     runs = scratch.value.shape[1]
-    argmax_runs_kernel[(batch, runs)](
-        logits, scratch.value, scratch.index, width, BLOCK=ARGMAX_COLUMNS, **_options(4, pdl)
-    )
+    argmax_runs_kernel[(batch, runs)](logits, scratch.value, scratch.index, width, BLOCK=ARGMAX_COLUMNS, num_warps=4)
     argmax_winner_kernel[(batch,)](
-        scratch.value, scratch.index, token, runs, width, BLOCK=triton.next_power_of_2(runs), **_options(1, pdl)
+        scratch.value, scratch.index, token, runs, width, BLOCK=triton.next_power_of_2(runs), num_warps=1
     )
-
-
-def helpers(ahead: torch.Tensor | None, threads: int) -> int:
-    """Extra blocks of `threads` threads that ask L2 for `ahead`, or for as much of it as L2 shall hold."""
-    if ahead is None:
-        return 0
-    each: int = threads * FETCH_BYTES.value
-    return min(int(ahead.nbytes), L2_SHARE_BYTES) // each
-
-
-def _options(warps: int, pdl: bool) -> dict[str, Any]:
-    return {"PDL": pdl, "num_warps": warps, "launch_pdl": pdl}
 
 
 def compile_specs() -> tuple[CompileSpec, ...]:
     """The kernels at the sizes of Llama-8B and K3 (hidden 7168); registers as compiled by Triton 3.6.0 and 8 more."""
     head = {"H": 32, "HKV": 8, "D": 128, "HALF": 64, "UP": False}
     return (
-        _spec("norm", rms_norm_kernel, 8, 47, 6, BLOCK=4096, THREADS=256, ADD=False, AHEAD=False),
-        _spec(
-            "norm of a sum, fetching ahead", rms_norm_kernel, 8, 48, 5, BLOCK=4096, THREADS=256, ADD=True, AHEAD=True
-        ),
-        _spec("norm, 7168", rms_norm_kernel, 16, 48, 3, BLOCK=8192, THREADS=512, ADD=False, AHEAD=False),
-        _spec("rope", rope_append_kernel, 1, 45, 32, **head, AHEAD=False),
-        _spec("rope, fetching ahead", rope_append_kernel, 1, 45, 32, **head, AHEAD=True),
+        _spec("norm", rms_norm_kernel, 8, 47, 6, BLOCK=4096, ADD=False),
+        _spec("norm of a sum", rms_norm_kernel, 8, 48, 6, BLOCK=4096, ADD=True),
+        _spec("norm, 7168", rms_norm_kernel, 16, 48, 3, BLOCK=8192, ADD=False),
+        _spec("rope", rope_append_kernel, 1, 45, 32, **head),
         _spec("embed", embedding_kernel, 4, 22, 16, BLOCK=EMBED_COLUMNS),
         _spec("argmax", argmax_runs_kernel, 4, 31, 16, BLOCK=ARGMAX_COLUMNS),
         _spec("argmax of runs", argmax_winner_kernel, 1, 27, 32, BLOCK=128),
@@ -166,9 +135,8 @@ def compile_specs() -> tuple[CompileSpec, ...]:
 def _spec(name: str, fn: Any, warps: int, registers: int, blocks: int, **constants: object) -> CompileSpec:
     types = {
         "POSITION": "*i32", "TURNS": "*i64", "TOKEN": "*i64", "VALUE": "*fp32", "INDEX": "*i32", "eps": "fp32",
-        **dict.fromkeys(("rows", "blocks", "capacity", "runs", "D", "V"), "i32"),
+        **dict.fromkeys(("capacity", "runs", "D", "V"), "i32"),
     }  # fmt: skip
-    constants["PDL"] = False
     signature = {name: "constexpr" if name in constants else types.get(name, "*bf16") for name in fn.arg_names}
     divisible = tuple(name for name, kind in signature.items() if kind.startswith("*") or name in ("D", "V"))
     return CompileSpec(

@@ -5,31 +5,9 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-FETCH_BYTES = tl.constexpr(2048)  # what one thread asks L2 for
 LAST_INDEX = tl.constexpr(2**31 - 1)
 HALF_TURN = tl.constexpr(2.0**-63)  # the unit of `rope_turns` in half turns
 PI = tl.constexpr(3.141592653589793)
-
-
-@triton.jit
-def wait_for_previous() -> None:
-    """Programmatic dependent launch: let the next kernel start, then wait until the one before is done."""
-    tl.extra.cuda.gdc_launch_dependents()
-    tl.extra.cuda.gdc_wait()
-
-
-@triton.jit
-def fetch_ahead(WEIGHT: tl.tensor, block: tl.tensor, THREADS: tl.constexpr) -> None:
-    """Ask L2 for the `block`-th THREADS·FETCH_BYTES of a tensor; nothing waits for them (sm_90)."""
-    place = (block.to(tl.int64) * THREADS + tl.arange(0, THREADS)) * FETCH_BYTES
-    tl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
-        "=r,l,r",
-        [place + WEIGHT.to(tl.int64), tl.full([THREADS], FETCH_BYTES, tl.int32)],
-        tl.int32,
-        False,
-        1,
-    )
 
 
 @triton.jit
@@ -39,34 +17,22 @@ def rms_norm_kernel(
     OUT: tl.tensor,
     ADDEND: tl.tensor,
     TOTAL: tl.tensor,
-    NEXT: tl.tensor,
-    rows: tl.tensor,
     D: tl.tensor,
     eps: tl.tensor,
     BLOCK: tl.constexpr,
-    THREADS: tl.constexpr,
     ADD: tl.constexpr,
-    AHEAD: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
-    """One row a block; blocks past the rows fetch ahead."""
+    """One row a block."""
     row = tl.program_id(0)
-    if AHEAD and row >= rows:
-        if PDL:
-            tl.extra.cuda.gdc_launch_dependents()
-        fetch_ahead(NEXT, row - rows, THREADS)
-    else:
-        at = tl.arange(0, BLOCK)
-        place = row.to(tl.int64) * D + at
-        weight = tl.load(WEIGHT + at, mask=at < D, other=0.0).to(tl.float32)
-        if PDL:
-            wait_for_previous()
-        x = tl.load(X + place, mask=at < D, other=0.0).to(tl.float32)
-        if ADD:
-            x += tl.load(ADDEND + place, mask=at < D, other=0.0).to(tl.float32)
-            tl.store(TOTAL + place, x.to(TOTAL.dtype.element_ty), mask=at < D)
-        scale = 1.0 / tl.sqrt(tl.sum(x * x, 0) / D + eps)
-        tl.store(OUT + place, (x * scale * weight).to(OUT.dtype.element_ty), mask=at < D)
+    at = tl.arange(0, BLOCK)
+    place = row.to(tl.int64) * D + at
+    weight = tl.load(WEIGHT + at, mask=at < D, other=0.0).to(tl.float32)
+    x = tl.load(X + place, mask=at < D, other=0.0).to(tl.float32)
+    if ADD:
+        x += tl.load(ADDEND + place, mask=at < D, other=0.0).to(tl.float32)
+        tl.store(TOTAL + place, x.to(TOTAL.dtype.element_ty), mask=at < D)
+    scale = 1.0 / tl.sqrt(tl.sum(x * x, 0) / D + eps)
+    tl.store(OUT + place, (x * scale * weight).to(OUT.dtype.element_ty), mask=at < D)
 
 
 @triton.jit
@@ -77,44 +43,33 @@ def rope_append_kernel(
     VALUES: tl.tensor,
     POSITION: tl.tensor,
     TURNS: tl.tensor,
-    NEXT: tl.tensor,
-    blocks: tl.tensor,
     capacity: tl.tensor,
     H: tl.constexpr,
     HKV: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
-    AHEAD: tl.constexpr,
     UP: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
-    """One head of q, k or v of one sequence a block; blocks past those fetch ahead."""
+    """One head of q, k or v of one sequence a block."""
     block = tl.program_id(0)
-    if AHEAD and block >= blocks:
-        if PDL:
-            tl.extra.cuda.gdc_launch_dependents()
-        fetch_ahead(NEXT, block - blocks, 32)
+    sequence, head = (block // (H + 2 * HKV)).to(tl.int64), block % (H + 2 * HKV)
+    at = tl.arange(0, HALF)
+    ok = at < D // 2
+    turns = tl.load(TURNS + at, mask=ok, other=0)
+    position = tl.load(POSITION).to(tl.int64)
+    low = tl.load(QKV + block.to(tl.int64) * D + at, mask=ok, other=0.0).to(tl.float32)
+    high = tl.load(QKV + block.to(tl.int64) * D + D // 2 + at, mask=ok, other=0.0).to(tl.float32)
+    half_turns = tl.where(head < H + HKV, (position * turns).to(tl.float32) * HALF_TURN, 0.0)  # v is not rotated
+    cos, sin = cos_and_sin(half_turns, UP)
+    first, second = low * cos - high * sin, high * cos + low * sin
+    row = (sequence * capacity + position) * HKV
+    kept = ok & (position < capacity)
+    if head < H:
+        store_pair(QUERY + (sequence * H + head) * D + at, first, second, ok, D)
+    elif head < H + HKV:
+        store_pair(KEYS + (row + head - H) * D + at, first, second, kept, D)
     else:
-        sequence, head = (block // (H + 2 * HKV)).to(tl.int64), block % (H + 2 * HKV)
-        at = tl.arange(0, HALF)
-        ok = at < D // 2
-        turns = tl.load(TURNS + at, mask=ok, other=0)
-        if PDL:
-            wait_for_previous()
-        position = tl.load(POSITION).to(tl.int64)
-        low = tl.load(QKV + block.to(tl.int64) * D + at, mask=ok, other=0.0).to(tl.float32)
-        high = tl.load(QKV + block.to(tl.int64) * D + D // 2 + at, mask=ok, other=0.0).to(tl.float32)
-        half_turns = tl.where(head < H + HKV, (position * turns).to(tl.float32) * HALF_TURN, 0.0)  # v is not rotated
-        cos, sin = cos_and_sin(half_turns, UP)
-        first, second = low * cos - high * sin, high * cos + low * sin
-        row = (sequence * capacity + position) * HKV
-        kept = ok & (position < capacity)
-        if head < H:
-            store_pair(QUERY + (sequence * H + head) * D + at, first, second, ok, D)
-        elif head < H + HKV:
-            store_pair(KEYS + (row + head - H) * D + at, first, second, kept, D)
-        else:
-            store_pair(VALUES + (row + head - H - HKV) * D + at, first, second, kept, D)
+        store_pair(VALUES + (row + head - H - HKV) * D + at, first, second, kept, D)
 
 
 @triton.jit
@@ -135,12 +90,8 @@ def cos_and_sin(half_turns: tl.tensor, UP: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def embedding_kernel(
-    TOKEN: tl.tensor, TABLE: tl.tensor, OUT: tl.tensor, D: tl.tensor, BLOCK: tl.constexpr, PDL: tl.constexpr
-) -> None:
+def embedding_kernel(TOKEN: tl.tensor, TABLE: tl.tensor, OUT: tl.tensor, D: tl.tensor, BLOCK: tl.constexpr) -> None:
     """BLOCK columns of one token's row."""
-    if PDL:
-        wait_for_previous()
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     token = tl.load(TOKEN + row).to(tl.int64)
@@ -156,11 +107,9 @@ def best_of(value: tl.tensor, index: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def argmax_runs_kernel(
-    LOGITS: tl.tensor, VALUE: tl.tensor, INDEX: tl.tensor, V: tl.tensor, BLOCK: tl.constexpr, PDL: tl.constexpr
+    LOGITS: tl.tensor, VALUE: tl.tensor, INDEX: tl.tensor, V: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
     """The best of BLOCK columns of one row."""
-    if PDL:
-        wait_for_previous()
     row, run = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = run * BLOCK + tl.arange(0, BLOCK)
     value, index = best_of(tl.load(LOGITS + row * V + at, mask=at < V, other=float("-inf")).to(tl.float32), at)
@@ -176,11 +125,8 @@ def argmax_winner_kernel(
     runs: tl.tensor,
     V: tl.tensor,
     BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """The best of one row's runs."""
-    if PDL:
-        wait_for_previous()
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     value = tl.load(VALUE + row * runs + at, mask=at < runs, other=float("-inf"))

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from tracelab.kernels import _step_main
 from tracelab.kernels._hybrid_main import hybrid_plan
-from tracelab.kernels._hybrid_shape import STARVED, HybridConfig
+from tracelab.kernels._hybrid_shape import HybridConfig
 
 DEFAULTS: dict[str, int | str | bool] = {
     "batch": 1,
@@ -38,6 +38,12 @@ DEFAULTS: dict[str, int | str | bool] = {
     "events": False,
     "starve": "none",
     "fail": "none",
+}
+# `_hybrid_parts` says which variants of kda, mla and grouped_gemm these are.
+STARVED = {
+    "kda": ("unfused", "eager", "warps8", "bv128"),
+    "mla": ("unsplit", "perhead_serial", "perhead_split", "bh32_maxnreg"),
+    "moe": ("loop", "bm128"),
 }
 
 _HELP = {

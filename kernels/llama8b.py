@@ -2,7 +2,12 @@
 
 Run as `python -m tracelab.kernels.llama8b`. Warm-up comes first; then, between cudaProfilerStart and Stop, the workload
 record, with `--graph` the capture of the graph (NVTX range `capture`), and the steps: `decode_step N` holds the phases
-`attn_gqa` and `ffn` within `L0`, `L1`, …, then `head`. A step is 8 launches a layer and 5 for the head, 261 in all.
+`attn_gqa` and `ffn` within `L0`, `L1`, …, then `head`. A step is 9 launches a layer and 5 for the head, 293 in all.
+Attention splits every context of more than 64 tokens, since its two launches take 6.5 µs on an H200 at 1024 tokens and
+one that walks the context 10.7; the gate of 4096 tokens is a default of the kernel `split-kv` alone. It is not split
+with `--starve gqa=serial` and `per_head`, nor from batch 9 on, whose KV heads alone take more than half of 132 SMs: 8
+launches a layer.
+
 Steps are issued back to back with no host synchronisation: the argmax stays on the GPU, as in engines that run ahead.
 
 `--starve gqa=FORM` runs attention in a form with a known defect, and `--fail PHASE@LAYER` adds a launch that fails to a

@@ -178,6 +178,7 @@ def _names(torch: Any) -> dict[str, Any]:
         ),
         "tma": types.SimpleNamespace(async_copy_global_to_shared=_copy),
         "fence_async_shared": _fence,
+        "gdc_launch_dependents": lambda: None,
         "warpgroup_mma_init": lambda value: value,
         "warpgroup_mma": _multiply,
         "warpgroup_mma_wait": _wait,

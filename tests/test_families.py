@@ -1,10 +1,12 @@
 """Families by kernel name: real names of the common engines, every name of the corpus, and broken rule files."""
 
+import ast
 import os
 import sqlite3
 from pathlib import Path
 
 import pytest
+from source_tree import gpu_functions, package_sources
 
 from tracelab.errors import InputError
 from tracelab.families import FAMILIES, USER_FILE_VARIABLE, classify
@@ -121,6 +123,49 @@ ENGINES = [(name, family) for family, names in BY_FAMILY.items() for name in nam
 @pytest.mark.parametrize(("name", "family"), ENGINES)
 def test_engine_kernels(name: str, family: str) -> None:
     assert classify([name], _NO_USER_FILE).families == [family]
+
+
+# The kernels under kernels/, as a trace names them
+BUNDLED = {
+    ("attention", "attn"): """flash_kernel hopper_kernel serial_kernel split_kv_decode split_kv_merge mla_batched
+        mla_per_head mla_few_heads mla_many_heads mla_merge fused fused_sliced conv_silu recurrent""",
+    ("gemm", "moe"): "masked_kernel contiguous_kernel",
+    ("gemm", None): "expand_kernel",
+    ("gemv", None): "gemv_row gemv_tile",
+    ("norm", "norm"): "rms_norm_kernel gated_norm",
+    ("elementwise", "attn"): "rope_append_kernel",
+    ("elementwise", "mlp"): "silu_mul silu_mul_kernel",
+    ("copy", "attn"): "latent_append_kernel",
+    ("copy", None): "embedding_kernel embed_advance_kernel scatter_kernel",
+    ("sampling", "sampling"): "argmax_runs_kernel argmax_winner_kernel",
+    ("other", "moe"): "route_kernel combine_kernel",
+}
+NO_STEPS = {"add_one"}  # what the launch guard is checked with
+
+
+@pytest.mark.parametrize("place", BUNDLED, ids=str)
+def test_bundled_kernels(place: tuple[str, str | None]) -> None:
+    got = classify(BUNDLED[place].split(), _NO_USER_FILE)
+    assert set(zip(got.families, got.phases, got.matched, strict=True)) == {(*place, True)}
+
+
+def test_every_bundled_kernel_has_a_rule() -> None:
+    """A kernel is a GPU function that no other one refers to; those others are its parts."""
+    functions, named = set(), set()
+    for source in package_sources():
+        gpu = gpu_functions(source)
+        bodies = [node for node in source.tree.body if isinstance(node, ast.FunctionDef) and node.name in gpu]
+        functions |= gpu
+        named |= {at.id for node in bodies for at in ast.walk(node) if isinstance(at, ast.Name)}
+    kernels = sorted(functions - named - NO_STEPS)
+    assert len(kernels) > 25
+    got = classify(kernels, _NO_USER_FILE)
+    assert [name for name, matched in zip(kernels, got.matched, strict=True) if not matched] == []
+
+
+@pytest.mark.parametrize("name", ["my_serial_kernel", "fused", "masked_kernel_2", "recurrent_step", "fused_step"])
+def test_plain_words_count_only_as_whole_names(name: str) -> None:
+    assert classify([name], _NO_USER_FILE).matched == [name == "fused"]
 
 
 def test_phases_only_where_the_name_tells() -> None:

@@ -213,9 +213,9 @@ def test_control_rows_in_a_wrong_slot_are_seen(monkeypatch: pytest.MonkeyPatch) 
     torch, step = tiny_step(tiny(MINI, batch=4, layers=1, dense_layers=0))
     from tracelab.kernels._moe_ops import combine as right
 
-    def combine(y: Any, hidden: Any, routing: Any, out: Any, pdl: bool) -> None:
+    def combine(y: Any, hidden: Any, routing: Any, out: Any) -> None:
         routing.slot.copy_((routing.slot + 1) % routing.count[routing.expert.long()])
-        right(y, hidden, routing, out, pdl=pdl)
+        right(y, hidden, routing, out)
 
     monkeypatch.setattr("tracelab.kernels._hybrid_parts.combine", combine)
     with torch.inference_mode():

@@ -1,9 +1,13 @@
 """`tracelab list`: what it names, one row a line in a pipe, wrapped in a terminal."""
 
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 
 from tracelab.commands import list as list_command
-from tracelab.registry import leaves
+from tracelab.kernels import k3_rank, kimi_linear_mini, llama8b
+from tracelab.registry import Leaf, leaves
 
 TEXT = "one block walks the whole context, eight blocks on all the multiprocessors of the GPU"
 
@@ -15,6 +19,26 @@ def test_every_leaf_and_variant_is_named(capsys: pytest.CaptureFixture[str]) -> 
         for leaf in leaves(folder).values():
             assert leaf.name in words
             assert leaf.variants.keys() <= set(words)
+
+
+@pytest.mark.parametrize("module", [k3_rank, kimi_linear_mini, llama8b], ids=lambda module: module.__name__)
+def test_a_decode_step_has_a_line_for_each_kernel_it_can_starve(
+    module: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    starved = module.workload().starved
+    assert Leaf("", "", Path(module.__file__ or "")).starved == starved
+    list_command.run()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    first = next(at for at, words in enumerate(lines) if words[:1] == [module.workload().name]) + 1
+    assert lines[first : first + len(starved)] == [
+        ["--starve", f"{kernel}={'|'.join(forms)}"] for kernel, forms in starved.items()
+    ]
+    assert lines[first + len(starved)][:1] != ["--starve"]
+
+
+def test_a_single_kernel_starves_none() -> None:
+    known = leaves("kernels").values()
+    assert all(bool(leaf.starved) != bool(leaf.variants) for leaf in known)
 
 
 def test_in_a_pipe_each_row_is_one_line() -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from fake_cuda import INVALID, FakeCuda
 from kernel_cpu import kernel_on_cpu
+from llama_reference import reference_logits, relative_l2
 
 from tracelab.capture.recordings import normalised, workload_defaults
 from tracelab.kernels import _llama_shape as shape
@@ -148,66 +148,18 @@ def model(torch: Any, config: shape.LlamaConfig, **how: Any) -> Any:
     return LlamaStep(config, torch.device("cpu"), torch.float32, **how)
 
 
-def reference_logits(torch: Any, step: Any, tokens: Any, position: int) -> Any:
-    """The step's logits in float64, written independently: one sequence, head and position at a time."""
-    c = step.config
-    rows = []
-    for b in range(c.batch):
-        x = step.embedding[tokens[b]].double()
-        for weights, cache in zip(step.layers, step.cache, strict=True):
-            keys, values = cache.keys[b].double(), cache.values[b].double()
-            h = norm(x, weights.attn_norm)
-            x = x + reference_attention(torch, c, weights, (keys, values), h, position)
-            h = norm(x, weights.ffn_norm)
-            gate, up = weights.gate_up[: c.ffn].double() @ h, weights.gate_up[c.ffn :].double() @ h
-            x = x + weights.down.double() @ (gate / (1 + torch.exp(-gate)) * up)
-        rows.append(step.lm_head.double() @ norm(x, step.final_norm))
-    return torch.stack(rows)
-
-
-def reference_attention(
-    torch: Any, c: shape.LlamaConfig, weights: Any, cache: tuple[Any, Any], h: Any, position: int
-) -> Any:
-    """Attention output of one token; keys and values are [ctx, kv_heads, head_dim], their last row is replaced."""
-    rows = (weights.qkv.double() @ h).view(-1, c.head_dim)
-    outputs = []
-    for head in range(c.heads):
-        kv = head // (c.heads // c.kv_heads)
-        keys, values = cache[0][:, kv].clone(), cache[1][:, kv].clone()
-        keys[-1] = rotate(torch, rows[c.heads + kv], position)
-        values[-1] = rows[c.heads + c.kv_heads + kv]
-        scores = keys @ rotate(torch, rows[head], position) / math.sqrt(c.head_dim)
-        outputs.append(torch.softmax(scores, 0) @ values)
-    return weights.out.double() @ torch.cat(outputs)
-
-
-def rotate(torch: Any, x: Any, position: int) -> Any:
-    """RoPE as a complex product: element i and i + d/2 are one number, turned by position·500000^(−2i/d)."""
-    half = len(x) // 2
-    turn = torch.tensor([position * 500_000.0 ** (-2 * i / len(x)) for i in range(half)], dtype=torch.float64)
-    turned = torch.complex(x[:half], x[half:]) * torch.polar(torch.ones_like(turn), turn)
-    return torch.cat((turned.real, turned.imag))
-
-
-def norm(x: Any, weight: Any) -> Any:
-    return x / (x.pow(2).mean() + 1e-5).sqrt() * weight.double()
-
-
-def relative_l2(got: Any, want: Any) -> float:
-    return float((got.double() - want).norm() / want.norm())
-
-
-# What differs from TINY, what the step is built with, and the path it reaches: attention walks tiles of 128 tokens
+# What differs from TINY, what the step is built with, and the path it reaches: attention splits by tiles of 64 tokens
 FORMS: list[tuple[dict[str, int], dict[str, Any], str]] = [
-    ({"batch": 1}, {}, "one row on CUDA cores, attention gated"),
-    ({"batch": 2}, {}, "tiles, attention gated"),
-    ({"batch": 1, "ctx": 300}, {"gate": 8}, "attention split"),
-    ({"batch": 1, "ctx": 150, "layers": 1}, {"gate": 8, "starved": "serial"}, "one block a KV head"),
-    ({"batch": 1, "ctx": 150, "layers": 1}, {"gate": 8, "starved": "per_head"}, "one block a query head"),
-    ({"batch": 1, "ctx": 1100, "layers": 1}, {"gate": 8, "starved": "fixed_cap"}, "at most 8 slices"),
+    ({"batch": 1}, {}, "one row on CUDA cores, one tile of keys"),
+    ({"batch": 2}, {}, "tiles, one tile of keys"),
+    ({"batch": 1, "ctx": 300}, {}, "attention split"),
+    ({"batch": 1, "ctx": 300, "layers": 1}, {"gate": 300}, "attention gated"),
+    ({"batch": 1, "ctx": 150, "layers": 1}, {"starved": "serial"}, "one block a KV head"),
+    ({"batch": 1, "ctx": 150, "layers": 1}, {"starved": "per_head"}, "one block a query head"),
+    ({"batch": 1, "ctx": 1100, "layers": 1}, {"starved": "fixed_cap"}, "at most 8 slices"),
     ({"batch": 65, "heads": 2, "kv_heads": 1, "layers": 1, "ctx": 3}, {}, "cuBLAS above 64 rows"),
 ]
-SPLITS = {"attention split": 3, "at most 8 slices": 5}  # 9 tiles for 8 slices: slices of 2 tiles, so 5 of them
+SPLITS = {"attention split": 5, "at most 8 slices": 6}  # 18 tiles for 8 slices: slices of 3 tiles, so 6 of them
 
 
 @pytest.mark.parametrize(("sizes", "how", "path"), FORMS, ids=[path for _, _, path in FORMS])
@@ -267,9 +219,11 @@ def test_phases_hold_everything_and_the_cache_changes_only_at_the_last_position(
                 assert not torch.equal(old[:, -1], new[:, -1])
 
 
-@pytest.mark.parametrize(("sizes", "how"), [({"batch": 1, "ctx": 150}, {"gate": 8}), ({}, {"starved": "per_head"})])
-def test_launches_of_a_step(sizes: dict[str, int], how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """8 a layer and 5 for the head: 32·8 + 5 = 261 for Llama-8B, whether attention is split or not."""
+@pytest.mark.parametrize(
+    ("layer", "ctx", "how"), [(9, 150, {}), (8, 150, {"gate": 150}), (8, 37, {}), (8, 150, {"starved": "per_head"})]
+)
+def test_launches_of_a_step(layer: int, ctx: int, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer 9, with un-split attention 8, and 5 for the head: 32·9 + 5 = 293 or 32·8 + 5 = 261 for Llama-8B."""
     torch, _ = kernel_on_cpu("_llama_model")
     from triton.runtime.interpreter import GridExecutor
 
@@ -282,8 +236,16 @@ def test_launches_of_a_step(sizes: dict[str, int], how: dict[str, Any], monkeypa
 
     monkeypatch.setattr(GridExecutor, "__call__", counted)
     with torch.inference_mode():
-        model(torch, dataclasses.replace(TINY, **sizes), **how).step()
-    assert len(launched) == 8 * TINY.layers + 5
+        model(torch, dataclasses.replace(TINY, ctx=ctx), **how).step()
+    assert len(launched) == layer * TINY.layers + 5
+
+
+@pytest.mark.parametrize(("batch", "starved", "splits"), [(1, None, 16), (8, None, 2), (9, None, 1), (1, "serial", 1)])
+def test_llama_8b_splits_1024_tokens_up_to_batch_8(batch: int, starved: str | None, splits: int) -> None:
+    # 16 tiles of 64 tokens; 132 SMs / (8 KV heads · batch) slices: 16, 2, 1
+    torch, module = kernel_on_cpu("_llama_model")
+    config = shape.LlamaConfig(batch=batch, ctx=1024)
+    assert module.Attention(config, torch.device("cpu"), starved=starved, gate=0).splits == splits
 
 
 def test_a_launch_that_shall_fail_is_reported_at_its_phase(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,11 +165,3 @@ def test_argmax_takes_the_first_of_equals_and_stays_inside_the_table() -> None:
     ops.argmax(logits, token, ops.argmax_scratch(4, 3000, torch.device("cpu")))
     assert token[:3].tolist() == [1500, 0, 2999]
     assert 0 <= int(token[3]) < 3000
-
-
-def test_helpers_ask_for_whole_blocks_and_never_for_more_than_l2_holds() -> None:
-    torch, ops = kernel_on_cpu("_step_ops")
-    # 32 threads ask for 2048 B each: 65 536 B a block. 4096·4096 bf16 are 512 blocks; 1 GB is cut to 40 MiB, 640 blocks
-    assert ops.helpers(torch.empty(4096, 4096, dtype=torch.bfloat16), 32) == 512
-    assert ops.helpers(torch.empty(128256, 4096, dtype=torch.bfloat16, device="meta"), 32) == 640
-    assert ops.helpers(torch.empty(10), 32) == ops.helpers(None, 32) == 0

@@ -35,6 +35,11 @@ class Leaf:
         """A kernel's variants, each with its one-line help; empty for a workload that is no single kernel."""
         return literal(self.path, "VARIANTS") or {}
 
+    @property
+    def starved(self) -> dict[str, tuple[str, ...]]:
+        """A decode step's kernels that `--starve` can degrade, each with its forms; empty for a single kernel."""
+        return literal(self.path, "STARVED") or {}
+
 
 def leaves(folder: str) -> dict[str, Leaf]:
     """The leaves of `folder` (one of FOLDERS) by name, sorted."""

@@ -1,4 +1,4 @@
-"""`tracelab list`: workloads, kernels with their variants, analyzers, reports, and the bundled traces."""
+"""`tracelab list`: workloads and kernels with their starved forms and variants, analyzers, reports, bundled traces."""
 
 import shutil
 import sys
@@ -17,7 +17,7 @@ def run() -> None:
     """Print every leaf with its one-line help, read without importing any."""
     known = leaves("kernels").values()
     blocks = {
-        "decode steps (tracelab profile NAME)": _named(leaf for leaf in known if not leaf.variants),
+        "decode steps (tracelab profile NAME)": list(_with_starved(known)),
         "kernels (tracelab run NAME; tracelab profile NAME --variant VARIANT)": list(_with_variants(known)),
         "analyzers (tracelab NAME TRACE)": _named(leaves("analyzers").values()),
         "report formats (--format NAME)": _named(leaves("reports").values()),
@@ -51,6 +51,13 @@ def _block(title: str, rows: Sequence[Row], columns: int | None) -> list[str]:
 
 def _named(found: Iterable[Leaf]) -> list[Row]:
     return [(leaf.name, leaf.help) for leaf in found]
+
+
+def _with_starved(known: Iterable[Leaf]) -> Iterator[Row]:
+    for leaf in known:
+        if not leaf.variants:
+            yield leaf.name, leaf.help
+            yield from (("  --starve", f"{kernel}={'|'.join(forms)}") for kernel, forms in leaf.starved.items())
 
 
 def _with_variants(known: Iterable[Leaf]) -> Iterator[Row]:
