@@ -166,7 +166,8 @@ def mla_merge(
     """Grid (batch × heads, PIECES). Merges LATENT / PIECES columns of one head and multiplies them with their rows of
     W_UV; who finishes last of a head adds the pieces up, always in the same order.
 
-    SPLITS is `splits` rounded up to a power of two; CHUNK of them are in registers at a time.
+    SPLITS is `splits` rounded up to a power of two. CHUNK of them are in registers while the next are on their way: the
+    time is that of a chain of loads from L2, so that as many as possible of them must overlap.
     """
     row, piece = tl.program_id(0), tl.program_id(1)
     WIDTH: tl.constexpr = LATENT // PIECES
@@ -178,20 +179,27 @@ def mla_merge(
     if PDL:
         gdc_wait()
     first = row.to(tl.int64) * splits
+    some = tl.arange(0, CHUNK)
+    valid = some < splits
+    values = tl.load(part + (first + some)[:, None] * LATENT + column[None, :], mask=valid[:, None], other=0.0)
+    maxima = tl.load(stats + (first + some) * 2, mask=valid, other=NOTHING)
     all_parts = tl.arange(0, SPLITS)
     present = all_parts < splits
     peaks = tl.load(stats + (first + all_parts) * 2, mask=present, other=NOTHING)
     sums = tl.load(stats + (first + all_parts) * 2 + 1, mask=present, other=0.0)
     peak = tl.max(peaks, 0)
     total = tl.sum(tl.exp2(peaks - peak) * sums, 0)
-    acc = tl.zeros([WIDTH], tl.float32)
-    for begin in range(0, splits, CHUNK):
-        some = begin + tl.arange(0, CHUNK)
-        valid = some < splits
-        values = tl.load(part + (first + some)[:, None] * LATENT + column[None, :], mask=valid[:, None], other=0.0)
-        weight = tl.exp2(tl.load(stats + (first + some) * 2, mask=valid, other=NOTHING) - peak)
-        acc += tl.sum(weight[:, None] * values, 0)
-    merged = acc / tl.where(total > 0.0, total, 1.0)
+    acc = tl.zeros([CHUNK, WIDTH], tl.float32)  # added up over slices at the end
+    for begin in range(CHUNK, splits, CHUNK):
+        valid = begin + some < splits
+        at_slice = first + begin + some
+        coming = tl.load(part + at_slice[:, None] * LATENT + column[None, :], mask=valid[:, None], other=0.0)
+        coming_maxima = tl.load(stats + at_slice * 2, mask=valid, other=NOTHING)
+        acc += tl.exp2(maxima - peak)[:, None] * values
+        values = coming
+        maxima = coming_maxima
+    acc += tl.exp2(maxima - peak)[:, None] * values
+    merged = tl.sum(acc, 0) * (1.0 / tl.where(total > 0.0, total, 1.0))
     tl.store(latent + row.to(tl.int64) * LATENT + column, merged.to(latent.dtype.element_ty))
     result = tl.sum(merged[:, None] * w.to(tl.float32), 0)
     if PIECES > 1:

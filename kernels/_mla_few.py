@@ -10,6 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_init,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from tracelab.kernels._mla_ring import CHUNK, CHUNKS, LATENT, NOTHING, ROPE, TILE, barriers, copy_cache, slice_of_block
 
@@ -104,6 +105,7 @@ def mla_few_heads(
     ON_DEVICE: gl.constexpr,
 ) -> None:
     """Grid (⌈heads / BLOCK_HEADS⌉, splits, batch). One block attends 16 or 32 heads, columns of its products."""
+    gdc_launch_dependents()  # the merge may fetch W_UV meanwhile, should it be launched so; it waits for our end
     begin, count, tiles = slice_of_block(lengths, length, ON_DEVICE)
     q = gl.allocate_shared_memory(cache.dtype.element_ty, [CHUNKS, BLOCK_HEADS, CHUNK], q_map.layout)
     q_rope = gl.allocate_shared_memory(cache.dtype.element_ty, [BLOCK_HEADS, ROPE], q_rope_map.layout)
@@ -122,11 +124,12 @@ def mla_few_heads(
     row = gl.program_id(2) * heads + gl.program_id(0) * BLOCK_HEADS
     end = gl.program_id(2) * heads + heads
     first = gl.program_id(2) * rows_per_sequence + begin
+    REGISTERS: gl.constexpr = 216 if BLOCK_HEADS == 16 else 232
     gl.warp_specialize(
         [
             (copy_cache, (maps, cache, row_stride, row, first, count, tiles, buffers, bars, BLOCK_HEADS, RING)),
             (_attend_columns, (part, stats, row, end, count, tiles, scale_log2e, buffers, p_shared, bars, RING)),
         ],
         [4],
-        [216],
+        [REGISTERS],
     )

@@ -10,6 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_init,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from tracelab.kernels._mla_ring import CHUNK, CHUNKS, LATENT, NOTHING, ROPE, TILE, barriers, copy_cache, slice_of_block
 
@@ -145,6 +146,7 @@ def mla_many_heads(
     ON_DEVICE: gl.constexpr,
 ) -> None:
     """Grid (⌈heads / 64⌉, splits, batch). One block attends 64 heads, the rows of its products, to one slice."""
+    gdc_launch_dependents()  # the merge may fetch W_UV meanwhile, should it be launched so; it waits for our end
     begin, count, tiles = slice_of_block(lengths, length, ON_DEVICE)
     q = gl.allocate_shared_memory(cache.dtype.element_ty, [CHUNKS, BLOCK_HEADS, CHUNK], q_map.layout)
     q_rope = gl.allocate_shared_memory(cache.dtype.element_ty, [BLOCK_HEADS, ROPE], q_rope_map.layout)

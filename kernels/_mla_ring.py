@@ -23,13 +23,15 @@ NOTHING = gl.constexpr(-1e30)  # the maximum of a slice without tokens: finite, 
 def slice_of_block(lengths: gl.tensor, length: gl.tensor, ON_DEVICE: gl.constexpr) -> gl.tensor:
     """First token of this block's slice, its tokens, and its tiles: at least one, so that an empty slice reports too.
 
-    Slices follow from the length at hand, so that a replayed graph stays balanced while the context grows.
+    Slices follow from the length at hand, so that a replayed graph stays balanced while the context grows; they differ
+    by at most one tile.
     """
     if ON_DEVICE:
         length = gl.load(lengths + gl.program_id(2))
-    slice_tokens = gl.cdiv(gl.cdiv(length, gl.num_programs(1)), TILE) * TILE
-    begin = gl.minimum(gl.program_id(1) * slice_tokens, length)
-    count = gl.minimum(length - begin, slice_tokens)
+    tiles = gl.cdiv(length, TILE)
+    begin = tiles * gl.program_id(1) // gl.num_programs(1) * TILE
+    end = tiles * (gl.program_id(1) + 1) // gl.num_programs(1) * TILE
+    count = gl.minimum(end, length) - begin
     return begin, count, gl.maximum(gl.cdiv(count, TILE), 1)
 
 
@@ -101,15 +103,14 @@ def copy_cache(
     BLOCK_HEADS: gl.constexpr,
     RING: gl.constexpr,
 ) -> None:
-    """The warp group that copies: the query once, then tile after tile as chunks of the ring become free."""
+    """The warp group that copies: tile after tile as chunks of the ring become free, and the query after the first.
+
+    So the cache, of which there is much more, is asked for as early as can be. The ring must hold a tile.
+    """
     q_map, q_rope_map, c_map, c_rope_map = maps
     q, q_rope, c, c_rope = buffers
     q_full, c_full, c_empty, rope_full, rope_empty = bars
     ROPES: gl.constexpr = c_rope.shape[0]
-    mbarrier.expect(q_full, BLOCK_HEADS * (LATENT + ROPE) * 2)
-    tma.async_copy_global_to_shared(q_rope_map, [q_row, LATENT], q_full, q_rope)
-    for j in gl.static_range(CHUNKS):
-        tma.async_copy_global_to_shared(q_map, [q_row, j * CHUNK], q_full, q.index(j))
     for t in range(tiles):
         rows = count - t * TILE
         row = first + t * TILE
@@ -121,3 +122,8 @@ def copy_cache(
             slot = place % RING
             mbarrier.wait(c_empty.index(slot), ((place // RING) & 1) ^ 1)
             _fill(c_map, cache, row_stride, row, rows, j * CHUNK, c.index(slot), c_full.index(slot), CHUNK)
+        if t == 0:
+            mbarrier.expect(q_full, BLOCK_HEADS * (LATENT + ROPE) * 2)
+            tma.async_copy_global_to_shared(q_rope_map, [q_row, LATENT], q_full, q_rope)
+            for j in gl.static_range(CHUNKS):
+                tma.async_copy_global_to_shared(q_map, [q_row, j * CHUNK], q_full, q.index(j))

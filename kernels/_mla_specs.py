@@ -7,7 +7,7 @@ from triton.experimental.gluon.language import NVMMASharedLayout
 from tracelab.kernels._compile import CompileSpec
 from tracelab.kernels._mla_device import mla_batched, mla_merge, mla_per_head
 from tracelab.kernels._mla_few import mla_few_heads
-from tracelab.kernels._mla_launch import CAPPED, FEW, LATENT, MANY, MERGE_WARPS, ROPE, SOME, Config, merge_chunk
+from tracelab.kernels._mla_launch import CAPPED, FEW, LATENT, MANY, MERGE_FORMS, ROPE, SOME, Config, merge_chunk
 from tracelab.kernels._mla_many import mla_many_heads
 
 VALUE_DIM = 128
@@ -60,10 +60,11 @@ def spec_of(config: Config, *, registers: int = 255, stack_bytes: int = 0, on_de
 def merge_spec(*, pieces: int, splits: int, registers: int) -> CompileSpec:
     """The merge of `splits` slices by `pieces` blocks a head."""
     constants = {"LATENT": LATENT, "VALUE": VALUE_DIM, "PIECES": pieces, "SPLITS": splits,
-                 "CHUNK": merge_chunk(splits, pieces, LATENT), "PDL": False}  # fmt: skip
+                 "CHUNK": merge_chunk(splits, pieces, LATENT), "PDL": True}  # fmt: skip
+    form = MERGE_FORMS[pieces]
     return _spec(
-        f"merge of {splits} by {pieces}", mla_merge, TYPES, constants, num_warps=MERGE_WARPS, num_stages=1,
-        max_registers=registers, min_blocks_per_sm=2, wgmma=False,
+        f"merge of {splits} by {pieces}", mla_merge, TYPES, constants, num_warps=form.warps, num_stages=1,
+        max_registers=registers, min_blocks_per_sm=form.blocks_per_sm, wgmma=False,
     )  # fmt: skip
 
 

@@ -20,30 +20,31 @@ those of DeepSeek-V3, Kimi K2 and Kimi-Linear.
 
 import math
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import torch
 
-from tracelab.kernels._compile import CompileSpec
-from tracelab.kernels._kernel import Case, Options, Tensors, Work, poisoned, random
+from tracelab.kernels._bench import copies_for, time_launches
+from tracelab.kernels._compile import CompileSpec, compile_spec
+from tracelab.kernels._kernel import Case, Options, Table, Tensors
 from tracelab.kernels._kernel_main import main
 from tracelab.kernels._mla_launch import (
     CAPPED,
     DOT_FEW,
     DOT_MANY,
     FEW,
+    LATENT,
     MANY,
     PER_HEAD,
+    ROPE,
     SOME,
     WALK,
     Config,
-    Scratch,
     config_for,
-    decode,
-    decode_plan,
     dot_config_for,
 )
 from tracelab.kernels._mla_specs import SWEEP, merge_spec, spec_of
+from tracelab.kernels._mla_steps import Shape, reference, steps_of
 from tracelab.kernels._split_plan import ceil_div
 
 VARIANTS = {
@@ -69,73 +70,18 @@ DEFAULTS = {
 CHECK = {"batch": 2, "heads": 3, "ctx": 203, "latent": 32, "rope": 16, "value_dim": 16}
 
 PER_HEAD_SPLITS = 8  # whatever the grid: 768 blocks of 96 heads, one per SM, are 6 waves
-PAST_END = 64  # rows of the cache behind the context, which hold NaN
+HBM_BYTES_PER_NS = 4800  # H200 SXM (NVIDIA data sheet)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of one call."""
-
-    batch: int
-    heads: int
-    ctx: int
-    latent: int
-    rope: int
-    value_dim: int
-
-    @property
-    def width(self) -> int:
-        """Columns of a query and of a cache row."""
-        return self.latent + self.rope
-
-    @property
-    def scale(self) -> float:
-        """That of the un-absorbed head."""
-        return float((self.value_dim + self.rope) ** -0.5)
-
-    def work(self, element_bytes: int, config: Config) -> Work:
-        """Bytes and FLOPs of one call: query, cache, W_UV and both results once; scores, values and W_UV."""
-        rows = self.batch * self.heads
-        elements = rows * (self.width + self.latent + self.value_dim) + self.batch * self.ctx * self.width
-        last = 2 * rows * self.latent * self.value_dim
-        flops = 2 * rows * self.ctx * (self.width + self.latent) + last
-        blocks = self.batch * ceil_div(self.heads, config.block_heads)
-        scores = 2 * self.width if config.engine == "many" else self.width  # both of its warp groups compute them
-        executed = 2 * blocks * config.block_heads * self.ctx * (scores + self.latent) + last
-        return Work((elements + self.heads * self.latent * self.value_dim) * element_bytes, flops, executed)
-
-
-def reference(query: torch.Tensor, cache: torch.Tensor, w_uv: torch.Tensor, length: int, scale: float) -> Tensors:
-    """Both results in float64, one sequence at a time, by plain softmax over keys and values apart."""
-    latent = w_uv.shape[1]
-    merged = []
-    for q, rows in zip(query.double(), cache, strict=True):
-        keys = rows[:length].double()
-        merged.append((q @ keys.T * scale).softmax(1) @ keys[:, :latent])
-    stacked = torch.stack(merged)
-    return [stacked, torch.einsum("bhc,hcv->bhv", stacked, w_uv.double())]
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    query: torch.Tensor
-    cache: torch.Tensor
-    w_uv: torch.Tensor
-
-
-def _inputs(shape: Shape, copy: int, device: torch.device, dtype: torch.dtype) -> _Inputs:
-    """Random inputs. The cache is longer than the context, and NaN where nothing may be read."""
-    query = random(3 * copy, shape.batch, shape.heads, shape.width, device=device, dtype=dtype)
-    cache = random(3 * copy + 1, shape.batch, shape.ctx + PAST_END, shape.width, device=device, dtype=dtype)
-    cache[:, shape.ctx :] = math.nan
-    size = (shape.heads, shape.latent, shape.value_dim)
-    return _Inputs(query, cache, random(3 * copy + 2, *size, device=device, dtype=dtype, std=shape.latent**-0.5))
+def shape_of(options: Options) -> Shape:
+    """The sizes that options ask for."""
+    return Shape(*(int(options[name]) for name in ("batch", "heads", "ctx", "latent", "rope", "value_dim")))
 
 
 def case(options: Options, device: torch.device, dtype: torch.dtype, copies: int = 1) -> Case:
     """One variant on random inputs."""
     variant = str(options["variant"])
-    shape = Shape(*(int(options[name]) for name in ("batch", "heads", "ctx", "latent", "rope", "value_dim")))
+    shape = shape_of(options)
     configs = {"batched_dot": dot_config_for(shape.heads), "bh32_maxnreg": CAPPED, "batched_unsplit": WALK,
                "per_head_split": PER_HEAD, "per_head_serial": PER_HEAD}  # fmt: skip
     config = configs.get(variant) or config_for(shape.heads, shape.width, dtype, device)
@@ -154,26 +100,19 @@ def case_of(
     splits: int | None = None,
 ) -> Case:
     """One configuration on random inputs, in as many slices as its plan says, or in `splits`."""
-    plan = decode_plan(shape.ctx, shape.batch, shape.heads, device, config, latent=shape.latent, gate=gate)
-    splits = plan.splits if splits is None or shape.ctx <= gate else splits
-    rows = shape.batch * shape.heads
-    scratch = Scratch.of(splits, rows, device, latent=shape.latent, value_dim=shape.value_dim)
-    sets = [_inputs(shape, copy, device, dtype) for copy in range(copies)]
-    latent, value = (
-        poisoned(shape.batch, shape.heads, size, device=device, dtype=dtype) for size in (shape.latent, shape.value_dim)
-    )
+    steps = steps_of(shape, config, device, dtype, copies, gate=gate, splits=splits)
 
     def launch(copy: int) -> Tensors:
-        s = sets[copy]
-        decode(s.query, s.cache, s.w_uv, latent, value, scratch, shape.ctx, shape.scale, config)
-        return [latent, value]
+        steps.both(copy)
+        return steps.out
 
     def poison() -> None:
-        scratch.poison()
-        latent.fill_(math.nan)
-        value.fill_(math.nan)
+        steps.scratch.poison()
+        for buffer in steps.out:
+            buffer.fill_(math.nan)
 
-    blocks = shape.batch * ceil_div(shape.heads, config.block_heads) * splits
+    blocks = shape.batch * ceil_div(shape.heads, config.block_heads) * steps.scratch.part.shape[1]
+    sets = steps.sets
     return Case(
         launch=launch,
         reference=lambda i: reference(sets[i].query, sets[i].cache, sets[i].w_uv, shape.ctx, shape.scale),
@@ -185,9 +124,58 @@ def case_of(
     )
 
 
+def parts(options: Options, device: torch.device, copies: int = 1) -> dict[str, Callable[[int], object]]:
+    """The launches of `batched_split` in bf16 by name, to be timed apart: "split", "merge" with W_UV, and "sum".
+
+    Each takes the number of an input set below `copies`. "merge" merges what the last "split" or "sum" has left.
+    """
+    shape = shape_of(options)
+    config = config_for(shape.heads, shape.width, torch.bfloat16, device)
+    steps = steps_of(shape, config, device, torch.bfloat16, copies, gate=int(options["gate"]))
+    return {"split": steps.attend, "merge": steps.merge, "sum": steps.both}
+
+
 def sweep() -> tuple[tuple[Config, CompileSpec], ...]:
     """Blocks of 16, 32 and 64 heads to compare: `case_of` runs one, its spec gives registers and blocks per SM."""
     return tuple((config, spec_of(config)) for config in SWEEP)
+
+
+def tables(options: Options, device: torch.device) -> Iterator[Table]:
+    """The sweep, with what the compiler made of each configuration beside its time; and the launches one by one."""
+    shape = shape_of(options)
+    rows = []
+    for config, spec in sweep():
+        if config.engine in ("many", "few") and (shape.width, shape.latent) != (LATENT + ROPE, LATENT):
+            continue
+        taken = compile_spec(spec)
+        if taken.blocks_per_sm == 0:
+            continue
+        work = shape.work(2, config)
+        copies = copies_for(work.bytes)
+        ns = time_launches(steps_of(shape, config, device, torch.bfloat16, copies).attend, copies).ns
+        rows.append((
+            config.engine, *(str(n) for n in (config.block_heads, config.block_tokens, config.warps, config.stages)),
+            f"{ns / 1e3:.1f}", f"{work.flops / ns / 1e3:.0f}", f"{work.bytes / ns / HBM_BYTES_PER_NS * 100:.1f}",
+            str(taken.registers), str(taken.blocks_per_sm), config.name,
+        ))  # fmt: skip
+    columns = ("engine", "heads", "tokens", "warps", "stages", "µs", "TFLOP/s", "MBU %", "registers", "blocks/SM", "")
+    rows.sort(key=lambda row: float(row[5]))
+    title = f"heads and tokens of a block, {shape.heads} heads, {shape.ctx} tokens, merge not included"
+    note = "Registers and blocks per SM are those of latent 512 and rope 64. Most blocks per SM are not the fastest."
+    yield Table(title, columns, tuple(rows), note)
+    yield _launches_table(options, device)
+
+
+def _launches_table(options: Options, device: torch.device) -> Table:
+    """Times of the two launches of `batched_split`, apart and together."""
+    shape = shape_of(options)
+    config = config_for(shape.heads, shape.width, torch.bfloat16, device)
+    copies = copies_for(shape.work(2, config).bytes)
+    launches = parts(options, device, copies)
+    launches["sum"](0)  # the merge has something finite to merge
+    rows = [(name, f"{time_launches(launch, copies).ns / 1e3:.1f}") for name, launch in launches.items()]
+    note = "In the sum, from sm_90 on, the merge fetches W_UV while the split ends (programmatic dependent launch)."
+    return Table(f"launches of batched_split, {config.name}", ("launch", "µs"), tuple(rows), note)
 
 
 def compile_specs() -> tuple[CompileSpec, ...]:
@@ -195,14 +183,17 @@ def compile_specs() -> tuple[CompileSpec, ...]:
     return (
         spec_of(MANY, registers=168, stack_bytes=72, on_device=True),
         spec_of(FEW, registers=128),
-        spec_of(SOME, registers=128, stack_bytes=16),
+        spec_of(SOME, registers=144),
+        spec_of(SOME, registers=144, on_device=True),
         spec_of(DOT_MANY, registers=255),
         spec_of(DOT_FEW, registers=136),
         spec_of(CAPPED, registers=128),
         spec_of(WALK, registers=136),
         spec_of(PER_HEAD, registers=172),
-        merge_spec(pieces=8, splits=128, registers=128),
-        merge_spec(pieces=4, splits=64, registers=128),
+        merge_spec(pieces=8, splits=128, registers=191),
+        merge_spec(pieces=4, splits=64, registers=167),
+        merge_spec(pieces=2, splits=64, registers=255),
+        merge_spec(pieces=1, splits=64, registers=255),
     )
 
 

