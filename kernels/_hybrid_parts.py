@@ -5,6 +5,7 @@ Rows from `live` on are there to fill up a graph's batch: they have no KDA slot,
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -61,17 +62,16 @@ class Kda:
             return lambda weights, cache, pos: eager(token, weights, cache, slots, self._row_of, pos, out, gate)
         if starved == "unfused":
             chain = kda.Chain(maker.empty(config.batch, 3 * config.width), torch.empty_like(out))
-            tiles = kda.Plan(good.block_v, warps=4)
+            tiles = kda.unfused_plan(config.batch * config.heads, config.head_dim, self._sms)
             return lambda weights, cache, pos: kda.step_unfused(
                 token, weights, cache, slots, pos, out, chain, tiles, gate
             )
-        plan = {"warps8": kda.Plan(config.head_dim, warps=8), "bv128": kda.Plan(config.head_dim, warps=4)}.get(
-            starved or "", good
-        )
+        plan = {
+            "warps8": replace(kda.WARPS8, block_v=config.head_dim),
+            "bv128": kda.Plan(config.head_dim, warps=4),
+        }.get(starved or "", good)
         scratch = kda.Scratch.of(config.batch, config.heads, config.head_dim, maker.device)
-        return lambda weights, cache, pos: kda.step(
-            token, weights, cache, slots, pos, out, scratch, plan, gate, self._sms
-        )
+        return lambda weights, cache, pos: kda.step(token, weights, cache, slots, pos, out, scratch, plan, gate)
 
 
 class Mla:

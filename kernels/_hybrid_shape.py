@@ -16,7 +16,7 @@ SLOT_MULTIPLE = 16  # rows of the smallest tile of the grouped product
 STATE_BYTES = 4  # KDA states and conv weights are fp32
 CONV_TAPS = 4  # depthwise convolution over the last 4 tokens (short_conv_kernel_size)
 KERNELS = {"attn_kda": 5, "attn_mla": 7, "ffn": 3, "ffn_moe": 10, "head": 5}  # launches of each phase
-UNFUSED_KERNELS, EAGER_KERNELS = 3, 56  # launches in place of one, as `kda` counts them
+UNFUSED_KERNELS, EAGER_KERNELS = 3, 55  # launches in place of one, as `kda` counts them
 KDA_FLOPS = 7  # FLOPs per state element and token: decay, two reductions, update (`kernels.md` section 7)
 GATE_RANK = 128  # width between f_down and f_up, g_down and g_up: one head dim
 PHASES = ("attn_kda", "attn_mla", "ffn", "ffn_moe", "head")
@@ -103,7 +103,8 @@ def kernels_per_step(config: HybridConfig, starve: Mapping[str, str] | None = No
     """
     forms = starve or {}
     kernels = dict(KERNELS)
-    kernels["attn_kda"] += {"unfused": UNFUSED_KERNELS - 1, "eager": EAGER_KERNELS - 1}.get(forms.get("kda", ""), 0)
+    eager = EAGER_KERNELS + (config.batch > 1)
+    kernels["attn_kda"] += {"unfused": UNFUSED_KERNELS - 1, "eager": eager - 1}.get(forms.get("kda", ""), 0)
     kernels["ffn_moe"] += 2 * (config.experts - 1) if forms.get("moe") == "loop" else 0
     return sum(kernels[name] * config.count(name) for name in PHASES)
 

@@ -4,13 +4,12 @@ import functools
 from dataclasses import dataclass
 
 import torch
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tracelab.kernels._kernel import Work
 
 TAPS, L2_EPS, RMS_EPS = 4, 1e-6, 1e-5  # as in `_kda_device`, which says whose they are
 K3_BOUND = -5.0
-ROW_PIECE_BYTES = 128  # of a state row, that one instruction of a warp reads: a cache line, the widest TMA swizzle
+ROW_PIECE_BYTES = 128  # of a state row, that one instruction of a warp reads: a cache line
 
 
 @dataclass(frozen=True)
@@ -74,15 +73,6 @@ class Cache:
     def row_piece(self) -> int:
         """Elements of a state row that lie beside each other in one warp's access."""
         return min(int(self.state.shape[3]), ROW_PIECE_BYTES // int(self.state.element_size()))
-
-    @functools.cached_property
-    def descriptor(self) -> TensorDescriptor:
-        """The state as [K / piece, slots · H · V, piece], read and written in blocks of one head's state."""
-        _, key_dim, value_dim = self.sizes
-        piece, rows = self.row_piece, self.state.numel() // key_dim
-        return TensorDescriptor(
-            self.state, [key_dim // piece, rows, piece], [piece, key_dim, 1], [key_dim // piece, value_dim, piece]
-        )
 
     @functools.cached_property
     def last_three(self) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Device code of one KDA decode step: fused into one launch, two forms, and the chain of three that it replaces.
+"""Device code of one KDA decode step: fused into one launch, in two forms.
 
 A token's channels are laid out [q: H·K | k: H·K | v: H·V]; C is their number. Sizes as in the module `kda`.
 """
@@ -6,7 +6,6 @@ A token's channels are laid out [q: H·K | k: H·K | v: H·V]; C is their number
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from tracelab.kernels._kernel import INTERPRETED
 
@@ -158,8 +157,6 @@ def fused(
     KI: tl.constexpr,
     K3: tl.constexpr,
     EARLY: tl.constexpr,
-    EVICT: tl.constexpr,
-    PDL: tl.constexpr,
 ) -> None:
     """Everything, grid (rows · H, V / BV). With several tiles a head, the block that finishes last norms the head.
 
@@ -168,13 +165,9 @@ def fused(
     """
     NV: tl.constexpr = V // BV
     C = H * (2 * K + V)
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
     unit, tile = tl.program_id(0), tl.program_id(1)
     row, head = unit // H, unit % H
-    slot = tl.load(SLOTS + row)
-    pos = tl.load(POS)
+    slot, pos = tl.load(SLOTS + row), tl.load(POS)
     live = slot >= 0
     x, ring = X + row * x_stride, RING + slot * TAPS * C
     in_k = tl.arange(0, K)
@@ -192,7 +185,7 @@ def fused(
     in_row = tl.arange(0, K // KI)[None, :, None] * KI + tl.arange(0, KI)[None, None, :]
     state = STATE + (slot.to(tl.int64) * H + head) * (V * K) + in_v[:, None, None] * K + in_row
     if EARLY:
-        s = tl.load(state, mask=live, eviction_policy=EVICT).to(tl.float32)
+        s = tl.load(state, mask=live).to(tl.float32)
         # Without it the compiler moves the state's load down, behind the wait for the small ones, to save registers.
         tl.debug_barrier()
     q, k, v = weighted(q_new, q_old, q_w), weighted(k_new, k_old, k_w), weighted(v_new, v_old, v_w)
@@ -206,9 +199,9 @@ def fused(
     beta = tl.sigmoid(b.to(tl.float32))
     scale = norm * tl.sigmoid(gate.to(tl.float32))
     if not EARLY:
-        s = tl.load(state, mask=live, eviction_policy=EVICT).to(tl.float32)
+        s = tl.load(state, mask=live).to(tl.float32)
     s, o = delta_rule(s, q, k, v, alpha, beta, K, KI)
-    tl.store(state, s.to(STATE.dtype.element_ty), mask=live, eviction_policy=EVICT)
+    tl.store(state, s.to(STATE.dtype.element_ty), mask=live)
     # The place written is none that another block reads, so tiles of one head need no order among them.
     store_new(ring, q_new, 0, head * K + in_k, pos, C, live & (tile == 0))
     store_new(ring, k_new, H * K, head * K + in_k, pos, C, live & (tile == 0))
@@ -226,7 +219,7 @@ def fused(
 
 
 @triton.jit
-def fused_stream(
+def fused_sliced(
     X: tl.tensor,
     RING: tl.tensor,
     W: tl.tensor,
@@ -243,51 +236,64 @@ def fused_stream(
     x_stride: tl.tensor,
     b_stride: tl.tensor,
     H: tl.tensor,
-    units: tl.tensor,
     K: tl.constexpr,
     V: tl.constexpr,
+    BV: tl.constexpr,
     KI: tl.constexpr,
     K3: tl.constexpr,
-    STAGES: tl.constexpr,
+    AHEAD: tl.constexpr,
 ) -> None:
-    """Everything, by blocks that stay: STAGES − 1 states are on their way to shared memory while one is computed.
+    """Everything, grid (rows · H): a block works through its state in V / BV slices, AHEAD of them on their way.
 
-    STATE is a tensor descriptor of [K/KI, slots · H · V, KI] in blocks of a whole state. Rows of a null slot are out of
-    its bounds: they are read as zeros and not written.
+    A slice is stored as soon as it is done, so that a block reads and writes at the same time. The load of a later
+    slice stands before the store of an earlier one, and no compiler moves it behind a store that may hit its address.
     """
+    NV: tl.constexpr = V // BV
+    KO: tl.constexpr = K // KI
     C = H * (2 * K + V)
-    pos = tl.load(POS)
-    in_k = tl.arange(0, K)
-    in_v = tl.arange(0, V)
-    for unit in tl.range(tl.program_id(0), units, tl.num_programs(0), num_stages=STAGES):
-        row, head = unit // H, unit % H
-        slot = tl.load(SLOTS + row)
-        live = slot >= 0
-        x, ring = X + row * x_stride, RING + slot * TAPS * C
-        q_new, q_old, q_w = load_taps(x, ring, W, 0, H * K, head * K + in_k, pos, C, live)
-        k_new, k_old, k_w = load_taps(x, ring, W, H * K, H * K, head * K + in_k, pos, C, live)
-        v_new, v_old, v_w = load_taps(x, ring, W, 2 * H * K, H * V, head * V + in_v, pos, C, live)
-        g = tl.load(G + unit * K + in_k)
-        dt_bias = tl.load(DT_BIAS + head * K + in_k)
-        a_log = tl.load(A_LOG + head)
-        b = tl.load(B + row * b_stride + head)
-        gate = tl.load(GATE + unit * V + in_v)
-        norm = tl.load(NORM + in_v)
-        first_row = (slot * H + head) * V
-        s = tl.permute(STATE.load([0, first_row, 0]), (1, 0, 2)).to(tl.float32)
-        q, k, v = weighted(q_new, q_old, q_w), weighted(k_new, k_old, k_w), weighted(v_new, v_old, v_w)
-        if K == V:
-            q, k, v = _sum3(q, k, v)
-        else:
-            q, k = _sum2(q, k)
-            v = tl.sum(v, 0)
-        q, k, v = silu(q), silu(k), silu(v)
-        alpha = decay_factor(g.to(tl.float32) + dt_bias, a_log, K3)
-        s, o = delta_rule(s, q, k, v, alpha, tl.sigmoid(b.to(tl.float32)), K, KI)
-        STATE.store([0, first_row, 0], tl.permute(s, (1, 0, 2)).to(STATE.dtype))
-        store_new(ring, q_new, 0, head * K + in_k, pos, C, live)
-        store_new(ring, k_new, H * K, head * K + in_k, pos, C, live)
-        store_new(ring, v_new, 2 * H * K, head * V + in_v, pos, C, live)
-        scale = norm * tl.sigmoid(gate.to(tl.float32))
-        y = tl.where(live, rms_norm(o, V) * scale, 0.0)
-        tl.store(OUT + unit * V + in_v, y.to(OUT.dtype.element_ty))
+    unit = tl.program_id(0)
+    row, head = unit // H, unit % H
+    slot, pos = tl.load(SLOTS + row), tl.load(POS)
+    live = slot >= 0
+    x, ring = X + row * x_stride, RING + slot * TAPS * C
+    in_k, in_v, in_slice = tl.arange(0, K), tl.arange(0, V), tl.arange(0, BV)
+    in_row = tl.arange(0, KO)[None, :, None] * KI + tl.arange(0, KI)[None, None, :]
+    state = STATE + (slot.to(tl.int64) * H + head) * (V * K) + in_slice[:, None, None] * K + in_row
+    # Triton has no unpacking into a tuple, only the sum of two.
+    slices = (tl.load(state, mask=live),)
+    for j in tl.static_range(1, AHEAD):
+        slices = slices + (tl.load(state + j * BV * K, mask=live),)  # type: ignore[assignment]  # noqa: RUF005
+    q_new, q_old, q_w = load_taps(x, ring, W, 0, H * K, head * K + in_k, pos, C, live)
+    k_new, k_old, k_w = load_taps(x, ring, W, H * K, H * K, head * K + in_k, pos, C, live)
+    v_new, v_old, v_w = load_taps(x, ring, W, 2 * H * K, H * V, head * V + in_v, pos, C, live)
+    g = tl.load(G + unit * K + in_k)
+    dt_bias = tl.load(DT_BIAS + head * K + in_k)
+    a_log = tl.load(A_LOG + head)
+    b = tl.load(B + row * b_stride + head)
+    gate = tl.load(GATE + unit * V + in_v)
+    norm = tl.load(NORM + in_v)
+    tl.debug_barrier()  # as in `fused`: every load above is issued before the first wait
+    q, k, v = weighted(q_new, q_old, q_w), weighted(k_new, k_old, k_w), weighted(v_new, v_old, v_w)
+    if K == V:
+        q, k, v = _sum3(q, k, v)
+    else:
+        q, k = _sum2(q, k)
+        v = tl.sum(v, 0)
+    q, k, v = silu(q), silu(k), silu(v)
+    alpha = decay_factor(g.to(tl.float32) + dt_bias, a_log, K3)
+    beta = tl.sigmoid(b.to(tl.float32))
+    store_new(ring, q_new, 0, head * K + in_k, pos, C, live)
+    store_new(ring, k_new, H * K, head * K + in_k, pos, C, live)
+    store_new(ring, v_new, 2 * H * K, head * V + in_v, pos, C, live)
+    o = tl.zeros([V], tl.float32)
+    for j in tl.static_range(NV):
+        if j + AHEAD < NV:
+            late = tl.load(state + (j + AHEAD) * BV * K, mask=live)
+            slices = slices + (late,)  # type: ignore[assignment]  # noqa: RUF005
+        v_j = tl.gather(v, j * BV + in_slice, 0)
+        s, o_j = delta_rule(slices[j].to(tl.float32), q, k, v_j, alpha, beta, K, KI)
+        tl.store(state + j * BV * K, s.to(STATE.dtype.element_ty), mask=live)
+        o = tl.where(in_v // BV == j, tl.gather(o_j, in_v % BV, 0), o)
+    scale = norm * tl.sigmoid(gate.to(tl.float32))
+    y = tl.where(live, rms_norm(o, V) * scale, 0.0)
+    tl.store(OUT + unit * V + in_v, y.to(OUT.dtype.element_ty))

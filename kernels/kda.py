@@ -11,23 +11,23 @@ Each row has a slot in the cache, −1 for none: such a row gives zeros and chan
 kept in a ring of 4 places, the input of position p at p % 4; p is read from the device, so a graph can be replayed.
 Shapes are in `_kda_data`.
 
-The state is read and written once a step and is nearly all of the bytes. Many (row, head)s: blocks that stay, the next
-two states on their way while one is computed. Few: each state in as many tiles as fill the GPU, every load in flight
-before the first wait; the block that finishes last of a head does its norm.
+The state is read and written once a step and is nearly all of the bytes. More states than SMs: one block a state, which
+it works through in slices, all of them on their way from the start. Fewer: a state is one tile, or so many that the
+GPU is filled, every load in flight before the first wait; the block that finishes last of a head does its norm.
 
 Sources: Kimi Team, "Kimi Linear: An Expressive, Efficient Attention Architecture" (2025); flash-linear-attention's
 `naive_recurrent_kda` and `naive_kda_gate` for the recurrence; K3's bounded gate as vLLM's decode kernel has it.
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from tracelab.kernels._compile import CompileSpec
 from tracelab.kernels._kda_chain import conv_silu, eager, gated_norm, recurrent
 from tracelab.kernels._kda_data import TAPS, Cache, Token, Weights, reference, work
-from tracelab.kernels._kda_device import fused, fused_stream
+from tracelab.kernels._kda_device import fused, fused_sliced
 from tracelab.kernels._kda_inputs import Inputs, Shape, slot_tables
 from tracelab.kernels._kernel import Case, Options, Tensors, Work, poisoned
 from tracelab.kernels._kernel_main import main
@@ -37,8 +37,8 @@ __all__ = ["Cache", "Chain", "Plan", "Scratch", "Token", "Weights", "case", "dec
 VARIANTS = {
     "fused": "one launch, the form chosen by the number of states",
     "unfused": "three launches: convolution, recurrence, norm; q, k, v and o through memory",
-    "eager": "starved: torch operations, 56 launches, the state read or written 6 times",
-    "warps8": "starved: tiles by 8 warps: more registers a block, one block on an SM",
+    "eager": "starved: torch operations, 55 launches or 56, the state read or written 6 times",
+    "warps8": "starved: one block of 8 warps on an SM, which loads a state when it has all else",
     "bv32": "starved: a state in 4 tiles of 32 rows, each with its own convolution, joined at the end",
     "bv128": "starved for few heads: one block a state, whatever their number",
 }
@@ -54,31 +54,36 @@ DEFAULTS = {
     "steps": 12,
     "graph": False,
 }
-CHECK = {"batch": 3, "heads": 3, "key_dim": 64, "value_dim": 16, "null_rows": 1}
+CHECK = {"batch": 3, "heads": 3, "key_dim": 64, "value_dim": 32, "null_rows": 1}
 
 SMS = 132  # of an H200 (NVIDIA data sheet), assumed where there is no GPU
 POSITION = 1021  # of the new token in a case: its place in the ring is not the first
-EAGER_KERNELS = 56  # with bf16 activations and an fp32 state: torch operations that are no views
-MIN_BLOCK_V = 8  # 4 KiB of a state: with less, the convolution that every tile repeats is most of its work
-ONE_TILE_UNITS = 96  # from so many states on, one block a state
-STREAM_STATES = 4  # states an SM must get so that a block that stays is worth its start
+EAGER_KERNELS = 55  # of one row, bf16 activations and an fp32 state, by torch's profiler; of more rows see `_kernels`
+TILE_ROWS = 16  # 8 KiB of a state: the convolution, which every tile repeats, is little of its work
+CHAIN_ROWS = 32  # of a tile in the unfused step, which repeats no convolution
+SLICE_ROWS = 32
+ONE_TILE_UNITS = 64  # from so many states on, one block a state; measured at 32 (16 rows win) and 96 (128 rows do)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the fused step runs. `stages` 0: tiles of `block_v` rows of a state; else blocks that stay, whole states.
+    """How the fused step runs. `stages` 0: tiles of `block_v` rows of a state; else whole states in slices.
 
-    early   tiles: issue the state's load before the first wait
-    evict   tiles: L2's eviction policy for the state
-    pdl     tiles: start while the launch before is still running, and wait for its end (programmatic dependent launch)
+    stages   slices of a state on their way to a block
+    slice_v  rows of a slice
+    lines    of 128 bytes of a state row, that one access of a warp reads
+    early    tiles: issue the state's load before the first wait
     """
 
     block_v: int
     warps: int
     stages: int = 0
+    slice_v: int = 0
+    lines: int = 1
     early: bool = True
-    evict: str = ""
-    pdl: bool = False
+
+
+WARPS8 = Plan(128, warps=8, lines=4, early=False)  # the starved form
 
 
 @dataclass(frozen=True)
@@ -106,14 +111,25 @@ def sm_count(device: torch.device) -> int:
     return SMS if device.type == "cpu" else int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def decode_plan(units: int, value_dim: int, sms: int = SMS) -> Plan:
-    """The plan for `units` = rows × heads states."""
-    if units >= STREAM_STATES * sms:
-        return Plan(value_dim, warps=8, stages=3)
-    block_v = value_dim
-    while units < ONE_TILE_UNITS and block_v > MIN_BLOCK_V and units * value_dim // block_v < sms:
-        block_v //= 2
-    return Plan(block_v, warps=4)
+def decode_plan(units: int, value_dim: int, sms: int = SMS, state_bytes: int = 4) -> Plan:
+    """The plan for `units` = rows × heads states with elements of `state_bytes`, the fastest measured on an H200.
+
+    3072 states: two blocks of 8 warps on an SM hold 128 KiB in flight, and a slice of 32 rows is stored while the
+    others still arrive: 107 µs, against 113 for a state in one piece. In bf16 a state is half of that, and blocks of 4
+    warps, three on an SM, make up for it: 65 µs against 69. 96 states: an SM has one block, and 16 warps are done
+    with it soonest: 7.2 µs, against 7.5 with 4. 12 and 32 states: tiles of one warp need no barriers: 3.7 and 5.5 µs.
+    """
+    if units > sms:
+        slice_v = min(SLICE_ROWS, value_dim)
+        return Plan(value_dim, warps=8 if state_bytes > 2 else 4, stages=value_dim // slice_v, slice_v=slice_v, lines=2)
+    if units >= ONE_TILE_UNITS:
+        return Plan(value_dim, warps=16)
+    return Plan(min(TILE_ROWS, value_dim), warps=1)
+
+
+def unfused_plan(units: int, value_dim: int, sms: int = SMS) -> Plan:
+    """The tiles of the unfused step's recurrence: 96 states take 12.9 µs so, 14.0 in whole states, 16.7 in 8 rows."""
+    return Plan(value_dim if units > sms else min(CHAIN_ROWS, value_dim), warps=4)
 
 
 def step(
@@ -126,29 +142,28 @@ def step(
     scratch: Scratch,
     plan: Plan,
     gate: str,
-    programs: int = SMS,
 ) -> None:
     """One step in one launch: writes `out` [rows, H, V] and changes the cache.
 
-    `slots` int32 [rows] are different slots, or −1; `pos` int32 [1] is the position of the new token. `programs` are
-    the blocks that stay, where the plan has such. Nothing is allocated and the host never waits.
+    `slots` int32 [rows] are different slots, or −1; `pos` int32 [1] is the position of the new token. Nothing is
+    allocated and the host never waits.
     """
     heads, key_dim, value_dim = cache.sizes
     units = len(slots) * heads
     first = (token.x, cache.ring, weights.conv)
     rest = (token.g, weights.dt_bias, weights.a_log, token.b, token.gate, weights.norm, slots, pos, out)
     sizes = (token.x.stride(0), token.b.stride(0), heads)
-    constants = {"K": key_dim, "V": value_dim, "KI": cache.row_piece, "K3": gate == "k3"}
+    piece = min(key_dim, plan.lines * cache.row_piece)
+    constants = {"K": key_dim, "V": value_dim, "KI": piece, "K3": gate == "k3"}
+    launch = {"num_warps": plan.warps, "num_stages": 1}
     if plan.stages:
-        fused_stream[(min(units, programs),)](
-            *first, cache.descriptor, *rest, *sizes, units, **constants,
-            STAGES=plan.stages, num_warps=plan.warps, num_stages=1,
-        )  # fmt: skip
+        fused_sliced[(units,)](
+            *first, cache.state, *rest, *sizes, **constants, BV=plan.slice_v, AHEAD=plan.stages, **launch
+        )
     else:
         fused[(units, value_dim // plan.block_v)](
             *first, cache.state, *rest, scratch.part, scratch.done, *sizes, **constants,
-            BV=plan.block_v, EARLY=plan.early, EVICT=plan.evict, PDL=plan.pdl, num_warps=plan.warps, num_stages=1,
-            **({"launch_pdl": True} if plan.pdl else {}),
+            BV=plan.block_v, EARLY=plan.early, **launch,
         )  # fmt: skip
 
 
@@ -178,13 +193,13 @@ def step_unfused(
 
 def _variant_plan(variant: str, shape: Shape, sms: int) -> Plan:
     fixed = {
-        "warps8": Plan(shape.value_dim, warps=8),
+        "warps8": replace(WARPS8, block_v=shape.value_dim),
         "bv32": Plan(min(32, shape.value_dim), warps=4),
         "bv128": Plan(min(128, shape.value_dim), warps=4),
     }
-    chosen = fixed.get(variant) or decode_plan(shape.units, shape.value_dim, sms)
-    # The chain's recurrence has the tiles that the fused step would have, and no blocks that stay.
-    return Plan(chosen.block_v, warps=4) if variant == "unfused" else chosen
+    if variant == "unfused":
+        return unfused_plan(shape.units, shape.value_dim, sms)
+    return fixed.get(variant) or decode_plan(shape.units, shape.value_dim, sms, shape.state.itemsize)
 
 
 def case(options: Options, device: torch.device, dtype: torch.dtype, copies: int = 1) -> Case:
@@ -205,7 +220,7 @@ def case(options: Options, device: torch.device, dtype: torch.dtype, copies: int
         elif variant == "unfused":
             step_unfused(token, weights, cache, slots, pos, out, chain, plan, shape.gate)
         else:
-            step(token, weights, cache, slots, pos, out, scratch, plan, shape.gate, sms)
+            step(token, weights, cache, slots, pos, out, scratch, plan, shape.gate)
         return [out, cache.state, cache.ring]
 
     def poison() -> None:
@@ -218,9 +233,14 @@ def case(options: Options, device: torch.device, dtype: torch.dtype, copies: int
         poison=poison,
         copies=copies,
         work=_work(shape, dtype),
-        kernels={"eager": EAGER_KERNELS, "unfused": 3}.get(variant, 1),
-        remark=_remark(variant, plan, shape, dtype, sms),
+        kernels=_kernels(variant, shape.rows),
+        remark=_remark(variant, plan, shape, dtype),
     )
+
+
+def _kernels(variant: str, rows: int) -> int:
+    """Launches of a step. With more rows than one, torch must copy k for its product with the states."""
+    return {"eager": EAGER_KERNELS + (rows > 1), "unfused": 3}.get(variant, 1)
 
 
 def _work(shape: Shape, dtype: torch.dtype) -> Work:
@@ -228,9 +248,9 @@ def _work(shape: Shape, dtype: torch.dtype) -> Work:
     return work(live, shape.heads, shape.key_dim, shape.value_dim, dtype.itemsize, shape.state.itemsize)
 
 
-def _remark(variant: str, plan: Plan, shape: Shape, dtype: torch.dtype, sms: int) -> str:
+def _remark(variant: str, plan: Plan, shape: Shape, dtype: torch.dtype) -> str:
     """The grid, and the bytes of the other common count."""
-    blocks = min(shape.units, sms) if plan.stages else shape.units * shape.value_dim // plan.block_v
+    blocks = shape.units * shape.value_dim // plan.block_v
     grid = "" if variant == "eager" else f"{blocks} blocks"
     again = (shape.rows - shape.null_rows - 1) * TAPS * shape.channels * torch.float32.itemsize
     if again < 1e6:
@@ -241,17 +261,15 @@ def _remark(variant: str, plan: Plan, shape: Shape, dtype: torch.dtype, sms: int
 
 def _spec(name: str, plan: Plan, registers: int, blocks: int, *, k3: bool = True, state: str = "fp32") -> CompileSpec:
     """A fused form at the shape of Kimi-Linear and K3 heads, with bf16 activations."""
-    piece = 128 // {"fp32": 4, "bf16": 2}[state]
+    piece = min(128, plan.lines * 128 // {"fp32": 4, "bf16": 2}[state])
     types = dict.fromkeys(("X", "RING", "G", "B", "GATE", "OUT"), "*bf16") | dict.fromkeys(("SLOTS", "POS"), "*i32")
-    types |= dict.fromkeys(("W", "DT_BIAS", "A_LOG", "NORM", "PART"), "*fp32") | {"DONE": "*i32", "units": "i32"}
+    types |= dict.fromkeys(("W", "DT_BIAS", "A_LOG", "NORM", "PART"), "*fp32") | {"DONE": "*i32", "STATE": f"*{state}"}
     types |= dict.fromkeys(("x_stride", "b_stride", "H"), "i32")
-    types["STATE"] = f"tensordesc<{state}[{128 // piece}, 128, {piece}]>" if plan.stages else f"*{state}"
     constants: dict[str, object] = {"K": 128, "V": 128, "KI": piece, "K3": k3}
-    if plan.stages:
-        constants["STAGES"] = plan.stages
-    else:
-        constants |= {"BV": plan.block_v, "EARLY": plan.early, "EVICT": plan.evict, "PDL": plan.pdl}
-    fn = fused_stream if plan.stages else fused
+    constants |= (
+        {"BV": plan.slice_v, "AHEAD": plan.stages} if plan.stages else {"BV": plan.block_v, "EARLY": plan.early}
+    )
+    fn = fused_sliced if plan.stages else fused
     signature = {arg: "constexpr" if arg in constants else types[arg] for arg in fn.arg_names}
     aligned = [arg for arg, kind in signature.items() if kind.startswith("*") or arg in ("H", "x_stride", "b_stride")]
     return CompileSpec(
@@ -262,16 +280,18 @@ def _spec(name: str, plan: Plan, registers: int, blocks: int, *, k3: bool = True
 
 def compile_specs() -> tuple[CompileSpec, ...]:
     """The shipped configurations, with the registers that Triton 3.6.0 gives them."""
-    stream = decode_plan(32 * 96, 128)
+    many, one, few = (decode_plan(units, 128) for units in (32 * 96, 96, 12))
     return (
-        _spec("kda stream", stream, 242, 1),
-        _spec("kda stream kimi", stream, 242, 1, k3=False),
-        _spec("kda stream bf16 state", stream, 244, 1, state="bf16"),
-        _spec("kda tile 128", Plan(128, warps=4), 249, 2),
-        _spec("kda tile 128 kimi", Plan(128, warps=4), 254, 2, k3=False),
-        _spec("kda tile 32", Plan(32, warps=4), 116, 4),
-        _spec("kda tile 8", Plan(8, warps=4), 56, 9),
-        _spec("kda tile 128, 8 warps", Plan(128, warps=8), 159, 1),
+        _spec("kda slices", many, 128, 2),
+        _spec("kda slices kimi", many, 128, 2, k3=False),
+        _spec("kda slices bf16 state", decode_plan(32 * 96, 128, state_bytes=2), 168, 3, state="bf16"),
+        _spec("kda state", one, 104, 1),
+        _spec("kda state kimi", one, 104, 1, k3=False),
+        _spec("kda tiles of 16", few, 168, 12),
+        _spec("kda tiles of 16 kimi", few, 168, 12, k3=False),
+        _spec("kda bv128", Plan(128, warps=4), 249, 2),
+        _spec("kda bv32", Plan(32, warps=4), 116, 4),
+        _spec("kda warps8", WARPS8, 238, 1),
     )
 
 

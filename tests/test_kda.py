@@ -1,6 +1,7 @@
 """One KDA decode step: every form against float64, 64 steps in a row, the ring bit for bit, null slots, in-place."""
 # ruff: noqa: N803
 
+import dataclasses
 import importlib
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from tracelab.errors import UsageError
 
 DTYPES = ("float32", "float16", "bfloat16")
 ONE: dict[str, Any] = {"batch": 1, "heads": 1, "key_dim": 32, "value_dim": 32}  # one state, one block: the cheapest
-PLANS = {"stream": {"block_v": 0, "warps": 8, "stages": 3}, "tiles": {"block_v": 8, "warps": 4}}
+PLANS = {"slices": {"block_v": 16, "warps": 8, "stages": 2, "slice_v": 4}, "tiles": {"block_v": 8, "warps": 4}}
 WHOLE = {"block_v": 16, "warps": 4}  # one block a state of 16 rows
 
 
@@ -58,25 +59,23 @@ class Layer:
         )
         return want
 
-    def step(self, pos: int, plan: dict[str, int], programs: int = 132) -> tuple[Any, Any, Any]:
+    def step(self, pos: int, plan: dict[str, int]) -> tuple[Any, Any, Any]:
         i, at = self.inputs, self.lib.torch.tensor([pos], dtype=self.lib.torch.int32)
         i.out.fill_(float("nan"))
         self.scratch.part.fill_(float("nan"))
         form = self.lib.kda.Plan(**plan)
-        self.lib.kda.step(
-            i.token, i.weights, i.cache, self.slots, at, i.out, self.scratch, form, self.shape.gate, programs
-        )
+        self.lib.kda.step(i.token, i.weights, i.cache, self.slots, at, i.out, self.scratch, form, self.shape.gate)
         return i.out, i.cache.state, i.cache.ring
 
-    def errors(self, pos: int, plan: dict[str, int], programs: int = 132) -> list[float]:
+    def errors(self, pos: int, plan: dict[str, int]) -> list[float]:
         want = self.expected(pos)
-        return [self.lib.relative_l2(g, w) for g, w in zip(self.step(pos, plan, programs), want, strict=True)]
+        return [self.lib.relative_l2(g, w) for g, w in zip(self.step(pos, plan), want, strict=True)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", ["fused", "unfused", "eager"])
 def test_a_variant_agrees_with_float64(lib: SimpleNamespace, variant: str, dtype: str) -> None:
-    """3 rows, the last without a slot; `fused` in tiles of 8 rows, joined by the last block."""
+    """3 rows, the last without a slot; `fused` in two tiles of 16 rows, joined by the last block."""
     assert error_of(lib, dtype, variant=variant, heads=1) <= lib.tolerance[dtype]
 
 
@@ -89,21 +88,29 @@ def test_the_other_tilings_agree_with_float64(lib: SimpleNamespace, variant: str
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("gate", ["k3", "kimi"])
-def test_blocks_that_stay_agree_with_float64(lib: SimpleNamespace, gate: str, dtype: str) -> None:
-    """6 states by 2 blocks, 3 turns each, in two pieces a state row; the row in the middle has no slot."""
-    layer = Layer(lib, dtype, [1, -1, 0], heads=2, gate=gate)
-    assert max(layer.errors(6, PLANS["stream"], programs=2)) <= lib.tolerance[dtype]
+def test_slices_agree_with_float64(lib: SimpleNamespace, gate: str, dtype: str) -> None:
+    """6 states in 4 slices, in two pieces a state row; the row in the middle has no slot."""
+    layer = Layer(lib, dtype, [1, -1, 0], heads=2, value_dim=16, gate=gate)
+    assert max(layer.errors(6, PLANS["slices"])) <= lib.tolerance[dtype]
 
 
-@pytest.mark.parametrize("block_v", [128, 32, 8])
+@pytest.mark.parametrize(("slice_v", "stages"), [(32, 4), (64, 1), (32, 3), (128, 1)])
+def test_slices_of_whole_heads_give_the_same(lib: SimpleNamespace, slice_v: int, stages: int) -> None:
+    """128 × 128 states: all slices on their way at once, some, one; a state that is its only slice."""
+    layer = Layer(lib, batch=1, heads=1, key_dim=128, value_dim=128)
+    plan = {"block_v": 128, "warps": 8, "stages": stages, "slice_v": slice_v, "lines": 2}
+    assert max(layer.errors(2, plan)) <= lib.tolerance["float32"]
+
+
+@pytest.mark.parametrize("block_v", [128, 32, 16])
 def test_every_tile_height_gives_the_same(lib: SimpleNamespace, block_v: int) -> None:
-    """128 × 128 states: one block, 4 and 16 blocks with the last one's norm."""
+    """128 × 128 states: one block, 4 and 8 blocks with the last one's norm."""
     layer = Layer(lib, batch=1, heads=1, key_dim=128, value_dim=128)
     assert max(layer.errors(2, {"block_v": block_v, "warps": 4})) <= lib.tolerance["float32"]
     assert not layer.scratch.done.any()  # ready for the next call
 
 
-@pytest.mark.parametrize(("gate", "form"), [("k3", "stream"), ("kimi", "tiles")])
+@pytest.mark.parametrize(("gate", "form"), [("k3", "slices"), ("kimi", "tiles")])
 def test_64_steps_stay_on_float64(lib: SimpleNamespace, gate: str, form: str) -> None:
     """Every place of the ring is overwritten 16 times; the float64 side carries its own state and ring.
 
@@ -216,14 +223,24 @@ def test_a_wrong_recurrence_is_noticed(
     assert not state_too or state > 1e-2
 
 
-def test_the_plan_fills_the_gpu(lib: SimpleNamespace) -> None:
-    plan_of = lib.kda.decode_plan
-    assert plan_of(32 * 96, 128) == lib.kda.Plan(128, warps=8, stages=3)  # 3072 states: 23 turns on 132 SMs, and a bit
-    assert plan_of(96, 128) == lib.kda.Plan(128, warps=4)  # 96 blocks
-    assert plan_of(12, 128) == lib.kda.Plan(8, warps=4)  # 12 heads of a TP8 rank: 12 · 16 = 192 blocks
-    for units in (1, 2, 5, 32, 64, 95):
-        block_v = plan_of(units, 128).block_v
-        assert block_v == lib.kda.MIN_BLOCK_V or units * 128 // block_v >= lib.kda.SMS
+def test_the_plan_goes_by_the_number_of_states(lib: SimpleNamespace) -> None:
+    plan_of, plan = lib.kda.decode_plan, lib.kda.Plan
+    slices = plan(128, warps=8, stages=4, slice_v=32, lines=2)
+    assert plan_of(32 * 96, 128) == plan_of(lib.kda.SMS + 1, 128) == slices  # a block's whole state is on its way
+    assert plan_of(32 * 96, 128, state_bytes=2) == dataclasses.replace(slices, warps=4)
+    assert plan_of(96, 128) == plan_of(lib.kda.SMS, 128) == plan(128, warps=16)
+    assert plan_of(32, 128) == plan_of(12, 128) == plan(16, warps=1)  # a TP8 rank's 12 heads: 96 blocks
+    for value_dim in (16, 32, 64):
+        many = plan_of(1000, value_dim)
+        assert many.stages * many.slice_v == value_dim
+        assert value_dim % plan_of(1, value_dim).block_v == 0
+    assert [lib.kda.unfused_plan(units, 128).block_v for units in (12, 96, 32 * 96)] == [32, 32, 128]
+
+
+@pytest.mark.parametrize(("variant", "rows", "kernels"), [("fused", 2, 1), ("unfused", 2, 3), ("eager", 1, 55)])
+def test_a_case_says_its_launches(lib: SimpleNamespace, variant: str, rows: int, kernels: int) -> None:
+    given = options(lib, **{**ONE, "batch": rows, "null_rows": 0, "variant": variant})
+    assert lib.kda.case(given, lib.cpu, lib.torch.bfloat16).kernels == kernels
 
 
 def test_bytes_of_one_row_of_96_heads(lib: SimpleNamespace) -> None:
@@ -236,8 +253,8 @@ def test_bytes_of_one_row_of_96_heads(lib: SimpleNamespace) -> None:
     # 32 rows share the weights: 32 · (12 582 912 + 368 640 + 73 728 + 192 + 4) + 589 824 + 50 048 + 4
     assert lib.data.work(32, 96, 128, 128, element_bytes=2, state_bytes=4).bytes == 417_455_108
     shape = lib.inputs.Shape.of(lib.kda.DEFAULTS)
-    remark = lib.kda._remark("fused", lib.kda.decode_plan(shape.units, 128), shape, lib.torch.bfloat16, lib.kda.SMS)
-    assert remark == "132 blocks, 436 MB if every row reads the conv weights"
+    remark = lib.kda._remark("fused", lib.kda.decode_plan(shape.units, 128), shape, lib.torch.bfloat16)
+    assert remark == "3072 blocks, 436 MB if every row reads the conv weights"
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ def test_kernels_per_step() -> None:
     # kernels.md section 11: 9·5 + 3·7 + 1·3 + 11·10 + 5 = 184; all 27 layers 20·5 + 7·7 + 3 + 26·10 + 5 = 417
     assert shape.kernels_per_step(MINI) == 184
     assert shape.kernels_per_step(WHOLE) == 417
-    # two launches more in each of 9 KDA layers; 55 more for torch; 2·255 more in each of 11 mixtures
+    # two launches more in each of 9 KDA layers; 54 more for torch; 2·255 more in each of 11 mixtures
     assert shape.kernels_per_step(MINI, {"kda": "unfused"}) == 184 + 18
-    assert shape.kernels_per_step(MINI, {"kda": "eager"}) == 184 + 9 * 55
+    assert shape.kernels_per_step(MINI, {"kda": "eager"}) == 184 + 9 * 54
     assert shape.kernels_per_step(MINI, {"moe": "loop"}) == 184 + 11 * 510
     assert shape.kernels_per_step(MINI, {"kda": "warps8", "mla": "unsplit", "moe": "bm128"}) == 184
 
