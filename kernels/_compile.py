@@ -109,9 +109,13 @@ def _usage(cubin: bytes) -> tuple[int, int]:
 
 
 def compiled_lines(names: Sequence[str]) -> Iterator[dict[str, object]]:
-    """For each shipped configuration of the kernel modules `names`: what it is to be, and what it is."""
-    for name in names:
-        for spec in importlib.import_module(f"tracelab.kernels.{name}").compile_specs():
+    """For each configuration that the kernel modules `names` list: what it is to be, and what it is.
+
+    `mla` stands for what its `compile_specs()` lists, the shipped ones, `mla:other` for what its `other()` does.
+    """
+    for word in names:
+        name, _, function = word.partition(":")
+        for spec in getattr(importlib.import_module(f"tracelab.kernels.{name}"), function or "compile_specs")():
             wanted = {key: getattr(spec, key) for key in ("max_registers", "min_blocks_per_sm", "wgmma", "stack_bytes")}
             yield {"kernel": name, "name": spec.name, "wanted": wanted, **dataclasses.asdict(compile_spec(spec))}
 

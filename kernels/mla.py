@@ -140,6 +140,11 @@ def sweep() -> tuple[tuple[Config, CompileSpec], ...]:
     return tuple((config, spec_of(config)) for config in SWEEP)
 
 
+def sweep_specs() -> tuple[CompileSpec, ...]:
+    """The specs of the sweep, in its order."""
+    return tuple(spec for _, spec in sweep())
+
+
 def tables(options: Options, device: torch.device) -> Iterator[Table]:
     """The sweep, with what the compiler made of each configuration beside its time; and the launches one by one."""
     shape = shape_of(options)

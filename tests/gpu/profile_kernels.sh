@@ -25,7 +25,8 @@ mla_unsplit          | mla --variant batched_unsplit --steps 4 --graph
 mla_perhead_serial   | mla --variant per_head_serial --steps 3 --graph
 mla_perhead_split    | mla --variant per_head_split --steps 3 --graph
 mla_bh32_maxnreg     | mla --variant bh32_maxnreg --steps 6 --graph
-mla_sweep_dot        | mla --variant batched_dot --steps 6 --graph
+mla_sweep            | --capture-range -- python3 tests/gpu/mla_sweep.py
+mla_split_12         | mla --heads 12 --steps 6 --graph
 grouped_masked       | grouped-gemm --steps 4 --graph
 grouped_loop         | grouped-gemm --variant loop --steps 4
 kda_fused            | kda --steps 6 --graph
@@ -46,6 +47,8 @@ kimi_eager           | kimi-linear-mini --steps 6
 kimi_graph           | kimi-linear-mini --steps 6 --graph
 kimi_moe_loop        | kimi-linear-mini --layers 4 --steps 4 --starve moe=loop
 kimi_mla_unsplit     | kimi-linear-mini --ctx 32768 --steps 4 --graph --starve mla=unsplit
+server_eager         | --delay 15 --duration 2 -- python3 tests/gpu/server.py
+server_graph         | --delay 15 --duration 2 -- python3 tests/gpu/server.py --graph
 k3_graph_96          | k3-rank --steps 6 --graph
 k3_graph_12          | k3-rank --heads 12 --steps 6 --graph
 '

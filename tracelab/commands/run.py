@@ -75,8 +75,8 @@ def _lines(leaf: Leaf, arguments: tuple[str, ...]) -> Iterator[Mapping[str, Any]
             line = json.loads(text)
             total = len(line["variants"]) if "variants" in line else total
             seen += 1
-            if seen <= total:
-                progress.stage(f"{leaf.name}: checking and timing variant {seen} of {total}")
+            what = f"checking and timing variant {seen} of {total}" if seen <= total else "measuring its own tables"
+            progress.stage(f"{leaf.name}: {what}")
             yield line
         progress.done()
     if child.returncode:
