@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from tracelab.kernels._kernel import poisoned, random
@@ -92,10 +91,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: int) ->
 def torch_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: int) -> torch.Tensor:
     """The same over a contiguous cache by torch, for comparison; allocates its output, shaped like `q`.
 
-    Flash attention with one query position makes the query heads of a KV head its rows and splits the context (mha_fwd
-    of flash-attention 2). Torch's first choice may be a backend that does neither, so flash is asked for; float32,
-    which it does not take, is left to the plain form.
+    Torch chooses the backend: its choice for one query position and grouped heads took 126.6 µs at 131072 tokens on an
+    H200, flash attention asked for by name 151.6, four query rows a KV head 1490.
     """
     k, v = (cache[:, :length].transpose(1, 2) for cache in (k, v))
-    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
-        return scaled_dot_product_attention(q.unsqueeze(2), k, v, enable_gqa=True).squeeze(2)
+    return scaled_dot_product_attention(q.unsqueeze(2), k, v, enable_gqa=True).squeeze(2)
