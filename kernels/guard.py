@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 from tracelab.errors import CaptureUnavailableError, CheckFailedError, TracelabError, UsageError
 from tracelab.kernels._arguments import Parser, whole_number
-from tracelab.kernels._guard import Guard, Hooks, torch_hooks
+from tracelab.kernels._guard import Guard as Guard  # what programs of others import
+from tracelab.kernels._guard import Hooks, torch_hooks
 from tracelab.kernels._guard_demo import DecodeStep, DemoOutcome, Unguarded, report, run_window, surprises
 from tracelab.kernels._guard_kernel import MlaDecode
 

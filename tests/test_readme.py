@@ -48,11 +48,12 @@ def shown_options(text: str) -> set[str]:
 
 
 def options_of(name: str) -> set[str]:
-    """The options of one command, and of every workload for `profile`."""
+    """The options of one command, and of every kernel and workload for those that take theirs."""
     group = typer.main.get_command(build_app([name]))
     command = group.commands[name]  # type: ignore[attr-defined]
     own = {option for parameter in command.params for option in parameter.opts}
-    workloads = [workload_defaults(leaf.path) for leaf in leaves("kernels").values()] if name == "profile" else []
+    takes_own = name in ("profile", "run")
+    workloads = [workload_defaults(leaf.path) for leaf in leaves("kernels").values()] if takes_own else []
     return own | {"--help"} | {option for defaults in workloads for option in defaults}
 
 
@@ -127,8 +128,14 @@ def fake_nvtx() -> Iterator[list[dict[str, Any]]]:
         yield marks
 
 
+def test_the_guard_example_runs_and_reports_nothing_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    _, example = blocks("python")
+    exec(compile(example, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "[]\n"
+
+
 def test_the_workload_record_example_runs() -> None:
-    (example,) = blocks("python")
+    example, _ = blocks("python")
     with fake_nvtx() as marks:
         exec(compile(example, "README.md", "exec"), {})
     ((message, domain),) = [(mark["message"], mark["domain"]) for mark in marks]
