@@ -10,6 +10,7 @@ Two kinds of error (measured on an H200, CUDA 13.0):
   `sync=True`, a debug mode that waits for the GPU after each phase.
 """
 
+import importlib.util
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -85,7 +86,9 @@ class Hooks:
 
 
 def torch_hooks() -> Hooks | None:
-    """Those of torch's own CUDA runtime; None without a GPU, where cudaGetLastError itself only returns errors."""
+    """Those of torch's own CUDA runtime; None without torch or a GPU, where cudaGetLastError only returns errors."""
+    if importlib.util.find_spec("torch") is None:
+        return None
     import torch
 
     if not torch.cuda.is_available():
