@@ -7,7 +7,7 @@ import numpy as np
 from tracelab import wave_findings
 from tracelab.arrays import group_ids
 from tracelab.grid_findings import Underfill, findings
-from tracelab.occupancy import Occupancy, limiter_names, occupancy
+from tracelab.occupancy import Floats, Occupancy, limiter_names, occupancy
 from tracelab.result import Metric, Result, Row
 from tracelab.trace import I32, I64
 from tracelab.view import View
@@ -32,7 +32,8 @@ def analyze(view: View) -> Result:
     )
     parts = _parts(view, rows)
     table = sorted((_row(view, part, fit) for part in parts), key=_rank)
-    uses = [use for use in (_underfill(view, part, fit) for part in parts) if use is not None]
+    alone_ns = view.alone_ns[view.is_kernel]
+    uses = [use for use in (_underfill(view, part, fit, alone_ns) for part in parts) if use is not None]
     under = int(ops.duration_ns[rows][fit.underfills].sum())
     share = under / view.kernel_sum_ns if view.kernel_sum_ns else 0.0
     found = [*findings(view, uses), *wave_findings.findings(view, table)]
@@ -66,21 +67,21 @@ def _rank(row: Row) -> tuple[int, str, str]:
     return -row["time_ns_per_step"], row["kernel"], row["phase"]
 
 
-def _underfill(view: View, launches: _Launches, fit: Occupancy) -> Underfill | None:
-    """Those of the launches that underfill the GPU, or None."""
-    under = fit.underfills[launches.at]
+def _underfill(view: View, launches: _Launches, fit: Occupancy, alone_ns: Floats) -> Underfill | None:
+    """Those of the launches that underfill the GPU while nothing else runs on it, or None."""
+    under = fit.underfills[launches.at] & (alone_ns[launches.at] > 0)
     rows, at = launches.rows[under], launches.at[under]
     if len(rows) == 0:
         return None
     ops = view.trace.ops
-    time_ns, blocks = ops.duration_ns[rows], _product(ops.grid_x, ops.grid_y, ops.grid_z, rows)
+    time_ns, blocks = alone_ns[at], _product(ops.grid_x, ops.grid_y, ops.grid_z, rows)
     reached = (view.machine.sm_count or 0) - fit.idle_sms[at]
     return Underfill(
         kernel=view.trace.names[int(ops.name[rows[0]])],
         phase=view.phase_name(int(view.phases.op_phase[rows[0]])),
         calls=view.per_step(len(rows)),
-        time_ns=round(view.per_step(int(time_ns.sum()))),
-        share=int(time_ns.sum()) / view.kernel_sum_ns if view.kernel_sum_ns else 0.0,
+        time_ns=round(view.per_step(float(time_ns.sum()))),
+        share=float(time_ns.sum()) / view.kernel_sum_ns if view.kernel_sum_ns else 0.0,
         sms=(int(reached.min()), int(reached.max())),
         blocks=(int(blocks.min()), int(blocks.max())),
         saving_ns=round(view.per_step(float((time_ns * (1.0 - fit.sm_fill[at])).sum()))),

@@ -5,7 +5,7 @@ import numpy as np
 from tracelab.floor import NS_PER_S
 from tracelab.phase_work import PhaseWork, phase_work
 from tracelab.result import Check, Finding, Metric, Result, Row
-from tracelab.units import data, percent, times
+from tracelab.units import data, percent, ratio, times
 from tracelab.view import View
 
 _FAR = 0.5  # below this MBU a phase that takes long is a finding
@@ -65,6 +65,6 @@ def _findings(view: View, work: list[PhaseWork]) -> list[Finding]:
 
 def _far(w: PhaseWork, lost: int) -> Finding:
     takes, least = times(w.busy_ns, w.floor_ns)
-    title = f"{w.phase} takes {takes}, {w.busy_ns / max(w.floor_ns, 1):.1f}× its floor of {least}."
+    title = f"{w.phase} takes {takes}, {ratio(w.busy_ns / max(w.floor_ns, 1))} its floor of {least}."
     evidence = f"It moves {data(w.bytes)} per step at {percent(w.mbu or 0.0, 0)} of the memory bandwidth."
     return Finding("far-from-floor", title, evidence, lost)

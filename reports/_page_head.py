@@ -197,6 +197,9 @@ def _rate(report: Report, step_ns: float) -> str:
         return ""
     workload = report.trace.workload or {}
     tokens = as_number(workload.get("tokens_per_step")) or as_number(workload.get("batch"))
+    variant = workload.get("variant")
+    if isinstance(variant, dict) and "calls_per_step" in variant:
+        tokens = None  # a kernel alone has a batch and makes no tokens
     rate = (tokens or 1.0) * 1e9 / step_ns
     slowed = " under nsys" if word_of(report.main, "gaps", "bound") in _SLOWED_BY_NSYS else ""
     return f"{rate:.{0 if rate >= 1000 else 1}f} {'tokens/s' if tokens else 'steps/s'}{slowed}"

@@ -136,3 +136,16 @@ def test_a_gpu_named_by_hand_stands_in_for_one_that_the_trace_lacks(tmp_path: Pa
     assert told["results"]["grids"]["metrics"]["underfill_share"]["value"] == pytest.approx(0.3)
     assert "no-gpu-info" in [warning["code"] for warning in document(path)["trace"]["warnings"]]
     assert "no-gpu-info" not in [warning["code"] for warning in told["trace"]["warnings"]]
+
+
+def test_a_kernel_that_waits_beside_another_is_charged_only_for_its_time_alone(tmp_path: Path) -> None:
+    # `merge` (4 of 132 SMs) is launched early and waits: 0–1000 ns beside `split`, then 100 ns alone.
+    # 100 × (1 − 4/132) = 97 ns; charged for all 1100 it would be 1067.
+    trace = TinyTrace()
+    for i in range(2):
+        t = i * 5000
+        trace.range(f"step {i}", t, t + 100)
+        trace.launch(t, "split", t + 10, t + 1010).launch(t + 5, "merge", t + 10, t + 1110, shape=FEW, stream=9)
+    (finding,) = result("grids", view(trace.save(tmp_path))).findings
+    assert finding.title == "1 kernel a step reaches 4 or fewer of 132 SMs: 0.1 µs, 4.8 % of GPU time."
+    assert finding.saving_ns == 97

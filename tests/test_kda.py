@@ -229,7 +229,8 @@ def test_the_plan_goes_by_the_number_of_states(lib: SimpleNamespace) -> None:
     assert plan_of(32 * 96, 128) == plan_of(lib.kda.SMS + 1, 128) == slices  # a block's whole state is on its way
     assert plan_of(32 * 96, 128, state_bytes=2) == dataclasses.replace(slices, warps=4)
     assert plan_of(96, 128) == plan_of(lib.kda.SMS, 128) == plan(128, warps=16)
-    assert plan_of(32, 128) == plan_of(12, 128) == plan(16, warps=1)  # a TP8 rank's 12 heads: 96 blocks
+    assert plan_of(32, 128) == plan(16, warps=1)  # 256 blocks
+    assert plan_of(12, 128) == plan(8, warps=1)  # a TP8 rank's 12 heads: 192 blocks, where 16 rows make 96
     for value_dim in (16, 32, 64):
         many = plan_of(1000, value_dim)
         assert many.stages * many.slice_v == value_dim

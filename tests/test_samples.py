@@ -14,7 +14,7 @@ from tracelab.samples import FOLDER, default_sample, samples
 
 RECORDINGS: list[dict[str, Any]] = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))["recordings"]
 BY_FILE = pytest.mark.parametrize("recording", RECORDINGS, ids=[r["file"] for r in RECORDINGS])
-LLAMA = pytest.mark.parametrize("recording", [r for r in RECORDINGS if "workload" in r], ids=lambda r: r["file"])
+BUNDLED = pytest.mark.parametrize("recording", [r for r in RECORDINGS if "workload" in r], ids=lambda r: r["file"])
 LARGEST_BYTES, ALL_BYTES = 2_000_000, 12_000_000
 # What an export knows of the machine it was made on: environment, paths, addresses, accounts.
 LEAKS = re.compile(
@@ -69,34 +69,37 @@ def test_steps_have_the_known_times(recording: dict[str, Any]) -> None:
     }
 
 
-@LLAMA
-def test_a_step_of_llama8b(recording: dict[str, Any]) -> None:
+@BUNDLED
+def test_a_step_of_a_bundled_workload(recording: dict[str, Any]) -> None:
     known, seen = recording["known"], view(FOLDER / recording["file"])
     kernels, phases, launches = (result(name, seen) for name in ("kernels", "phases", "launches"))
     assert metric(kernels, "kernels_per_step") == known["kernels_per_step"]
     assert metric(kernels, "launches_per_step") == known["launches_per_step"]
     assert column(phases, "phases", "phase", "kernels_per_step") == known["phase_kernels"]
     assert {row["attribution"] for row in phases.tables["phases"]} == {known["attribution"]}
-    assert metric(launches, "failed_launches") == known["failed_launches"] == 0
+    assert metric(launches, "failed_launches") == known["failed_launches"]
     # The graph recordings hold the capture of the graph itself: its launches ran nothing and are no failures.
     assert metric(launches, "launches_without_work") == known["launches_without_work"] == 0
 
 
-@LLAMA
+@BUNDLED
 def test_the_record_gives_floor_and_mbu_without_any_option(recording: dict[str, Any]) -> None:
-    answer = result("mbu", view(FOLDER / recording["file"]))
-    assert answer.skipped is None
-    assert 0.1 < metric(answer, "mbu") < metric(answer, "mbu_busy") < 1.0
+    answer = result("mbu", view(FOLDER / recording["file"], skip_steps=1))
+    if recording["workload"] == "guard":  # its kernels have no byte model
+        assert answer.skipped is not None
+        return
+    assert metric(answer, "mbu_busy") == pytest.approx(recording["known"]["mbu_busy"], abs=1e-4)
+    assert 0 < metric(answer, "mbu") <= 1.0001 * metric(answer, "mbu_busy") < 1.0
 
 
-@LLAMA
+@BUNDLED
 def test_a_recording_answers_for_all_options_of_its_workload(recording: dict[str, Any]) -> None:
     source = leaves("kernels")[recording["workload"]].path
-    assert {f"--{name}" for name in recording["options"]} == set(workload_defaults(source))
+    assert {f"--{name.replace('_', '-')}" for name in recording["options"]} == set(workload_defaults(source))
 
 
 def test_failing_launches_are_found_where_they_fail() -> None:
-    (recording,) = [r for r in RECORDINGS if "failed_phase" in r["known"]]
+    (recording,) = [r for r in RECORDINGS if r["file"] == "failed_launch_h200.sqlite"]
     known = recording["known"]
     for skipped in (0, 1, 5):
         answer = result("launches", view(FOLDER / recording["file"], skip_steps=skipped))

@@ -186,6 +186,9 @@ def test_tokens_where_the_batch_is_known() -> None:
     report = sketch_report()
     known = replace(report, trace=replace(report.trace, workload={"batch": 64}))
     assert any("54837 tokens/s under nsys" in line for line in _page(known))
+    kernel = {"batch": 64, "variant": {"variant": "split", "calls_per_step": 3}}  # one kernel makes no tokens
+    alone = replace(report, trace=replace(report.trace, workload=kernel))
+    assert any("856.8 steps/s under nsys" in line for line in _page(alone))
 
 
 def test_slow_steps_are_named_and_counted() -> None:

@@ -14,6 +14,7 @@ from tracelab.units import (
     data,
     number,
     percent,
+    ratio,
     round_column,
     round_shares,
     time,
@@ -97,3 +98,13 @@ def test_printed_shares_add_up_to_a_hundred(values: list[int]) -> None:
 
 def test_work_is_printed_in_decimal_units() -> None:
     assert [work(v) for v in (15_546_187_776, 1.2e12, 900.0)] == ["15.55 GFLOP", "1.20 TFLOP", "900 FLOP"]
+
+
+def test_ratios_keep_two_digits_and_never_an_exponent() -> None:
+    assert [ratio(value) for value in (1.44, 7.55, 129.2, 1398.0, float("nan"))] == [
+        "1.4×",
+        "7.5×",
+        "129×",
+        "1398×",
+        "–",
+    ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tracelab.kernel_names import shorten
 from tracelab.phase_work import PhaseWork, phase_work, work_of_phase
 from tracelab.result import Finding
-from tracelab.units import percent
+from tracelab.units import percent, ratio
 from tracelab.units import time as format_time
 from tracelab.view import View
 
@@ -19,8 +19,11 @@ _WORTH_A_LINE = 0.05  # share of the kernel sum from which one kernel is a findi
 
 @dataclass(frozen=True)
 class Underfill:
-    """The launches of one kernel in one phase that reach fewer than 90 % of the SMs: per step, with their time in ns,
-    share of the kernel sum, least and most SMs reached and blocks, and time × (1 − fill)."""
+    """The launches of one kernel in one phase that reach fewer than 90 % of the SMs: per step, with the time in ns that
+    they run alone, its share of the kernel sum, least and most SMs reached and blocks, and that time × (1 − fill).
+
+    Beside another kernel (a dependent launch that waits for it, say) the SMs that a grid does not reach are not empty.
+    """
 
     kernel: str
     phase: str
@@ -57,13 +60,16 @@ def _starved(view: View, use: Underfill, work: PhaseWork | None) -> Finding:
     known = f"MBU of {use.phase} is {percent(work.mbu, 0) if work.mbu >= _ONE_PERCENT else 'below 1 %'}"
     if use.time_ns >= _SERIAL_NS * use.calls and work.mbu < _STARVED_MBU:
         each = format_time(use.time_ns / use.calls)
+        times_floor = ratio(work.busy_ns / max(work.floor_ns, 1))
         why = (
-            f"{known}, {work.busy_ns / max(work.floor_ns, 1):.3g}× its floor: every block walks its part alone for up "
-            f"to {each}. Split that axis over more blocks, and read once what several blocks share."
+            f"{known}, {times_floor} its floor: every block walks its part alone for up to {each}. "
+            "Split that axis over more blocks, and read once what several blocks share."
         )
         return Finding("starved-grid", title, why, use.saving_ns)
     if work.floor_ns < _NEXT_TO_NOTHING * work.busy_ns:
-        why = f"{known}: the phase moves next to nothing; fuse the kernel with a neighbour, or give it more blocks."
+        why = (
+            f"{known}: the phase has next to nothing to move; fuse the kernel with a neighbour, or give it more blocks."
+        )
         return Finding("starved-grid", title, why, use.saving_ns)
     if work.mbu < _STARVED_MBU:
         why = f"{known}: starved, not bandwidth-bound; more blocks will pay."

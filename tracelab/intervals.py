@@ -1,5 +1,6 @@
 """Unions, complements and even shares of time intervals, in whole ns, without loops over intervals."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +98,18 @@ def _reached(group: Codes, start: I64, end: I64) -> tuple[I64, I64, I64]:
 
 def even_shares(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
     """Time of each interval when every instant is split evenly among the intervals of its group active then (ns)."""
+    return _weighted(
+        group, start, end, lambda active: np.divide(1.0, active, out=np.zeros(len(active)), where=active > 0)
+    )
+
+
+def time_alone(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
+    """Time of each interval in which no other of its group is active (ns)."""
+    return _weighted(group, start, end, lambda active: (active == 1).astype(np.float64))
+
+
+def _weighted(group: I64, start: I64, end: I64, weight: Callable[[I64], NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Time of each interval, every instant weighted by how many of its group are active then."""
     if len(group) == 0:
         return np.zeros(0, np.float64)
     left, right = shift_apart(group, start, end)
@@ -104,9 +117,7 @@ def even_shares(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
     change = np.concatenate((np.ones(len(left), np.int64), np.full(len(right), -1, np.int64)))
     order = np.argsort(times, kind="stable")
     times, active = times[order], np.cumsum(change[order])
-    lengths = np.diff(times)
-    each = np.divide(lengths, active[:-1], out=np.zeros(len(lengths)), where=active[:-1] > 0)
-    passed = np.concatenate(([0.0], np.cumsum(each)))
+    passed = np.concatenate(([0.0], np.cumsum(np.diff(times) * weight(active[:-1]))))
     return passed[np.searchsorted(times, right)] - passed[np.searchsorted(times, left)]
 
 

@@ -80,15 +80,14 @@ def _levels(forest: Forest, parent: I64) -> list[I64]:
 
 
 def strip_common(paths: list[str]) -> list[str]:
-    """Paths of one graph without the leading names that all of them share (say, `capture`), if any goes deeper."""
+    """Paths of one graph without the leading names that all of them share (say, `capture`); the last name stays."""
     known = [path.split("/") for path in paths if path != NO_PHASE]
     if not known:
         return paths
     shared = 0
     while all(len(p) > shared for p in known) and len({p[shared] for p in known}) == 1:
         shared += 1
-    if all(len(p) == shared for p in known):
-        shared = 0
+    shared = min(shared, min(map(len, known)) - 1) if all(len(p) == shared for p in known) else shared
     return [path if path == NO_PHASE else "/".join(path.split("/")[shared:]) or NO_PHASE for path in paths]
 
 

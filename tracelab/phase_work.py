@@ -12,13 +12,15 @@ from tracelab.view import View
 
 @dataclass(frozen=True)
 class PhaseWork:
-    """One phase of the record: mean busy time per step (ns, overlaps shared evenly), bytes, floor and MBU."""
+    """One phase of the record: mean busy time per step (ns, overlaps shared evenly), bytes, floor, MBU, and which of
+    `bytes` and `flops` makes its floor."""
 
     phase: str
     bytes: float
     floor_ns: int
     busy_ns: float
     mbu: float | None
+    bound_by: str
 
 
 def busy_by_phase(view: View) -> NDArray[np.float64]:
@@ -45,8 +47,8 @@ def phase_work(view: View) -> list[PhaseWork]:
         codes = [code for code, path in enumerate(view.phases.names) if code and belongs(path, name)]
         time_ns = float(busy[codes].sum())
         if moved and time_ns > 0:
-            ns, _ = floor_ns(view.machine, dtype, moved, flops)
-            found.append(PhaseWork(name, moved, ns, time_ns, moved / (time_ns / NS_PER_S * beta)))
+            ns, kind = floor_ns(view.machine, dtype, moved, flops)
+            found.append(PhaseWork(name, moved, ns, time_ns, moved / (time_ns / NS_PER_S * beta), kind))
     return found
 
 

@@ -73,6 +73,11 @@ def percent(share: float, decimals: int = 1) -> str:
     return f"{share * 100:.{decimals}f} %" if math.isfinite(share) else _UNKNOWN
 
 
+def ratio(value: float) -> str:
+    """How many times as much: `7.6×`, `1398×`."""
+    return f"{value:.{1 if value < 10 else 0}f}×" if math.isfinite(value) else _UNKNOWN
+
+
 def count(value: float) -> str:
     """A count: whole if it is whole, else with one decimal."""
     if not math.isfinite(value):

@@ -10,7 +10,7 @@ from tracelab.arrays import group_ids, median_int
 from tracelab.floor import Floor, step_floor
 from tracelab.gap_classes import HOST_LATE, Gaps, classify_gaps
 from tracelab.gpu_facts import Machine
-from tracelab.intervals import Timeline, even_shares, union
+from tracelab.intervals import Timeline, even_shares, time_alone, union
 from tracelab.launch_state import graph_launches_without_work
 from tracelab.options import Facts, Selection
 from tracelab.phases import Phases
@@ -75,6 +75,11 @@ class View:
     def shares_ns(self) -> NDArray[np.float64]:
         """Busy time of each of `ops`, overlaps within a step shared evenly; adds up to the busy time."""
         return even_shares(self.op_step, self.trace.ops.start[self.ops], self.trace.ops.end[self.ops])
+
+    @cached_property
+    def alone_ns(self) -> NDArray[np.float64]:
+        """Time of each of `ops` in which no other of its step ran: only then are the SMs it does not reach empty."""
+        return time_alone(self.op_step, self.trace.ops.start[self.ops], self.trace.ops.end[self.ops])
 
     @cached_property
     def is_kernel(self) -> Bool:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from tracelab.kernel_names import shorten
 from tracelab.phase_work import phase_work, work_of_phase
 from tracelab.result import Finding, Row
-from tracelab.units import data, percent
+from tracelab.units import data, percent, ratio
 from tracelab.units import time as format_time
 from tracelab.view import View
 
 _WAVES = 1.5  # from here on most of a grid waits for its turn; a full first wave and a small tail are no queue
-# Far from its floor. A compute-bound kernel at one block per SM (flash attention) reaches 1.4 to 1.6 times its floor
-# and is as it should be: low occupancy alone is never advice.
-_TIMES_FLOOR = 2.0
+# Far from its floor in bytes. Streams that keep enough of them in flight reach 1.1 to 1.3 times theirs; a kernel bound
+# by FLOPs at one block per SM (flash attention) is as it should be: low occupancy alone is never advice.
+_TIMES_FLOOR = 1.5
 _WORTH_A_LINE = 0.05  # share of the kernel sum
 _SIZE = {"registers": "fewer registers", "shared-memory": "less shared memory"}  # what a smaller block takes
 
@@ -24,7 +24,7 @@ def findings(view: View, rows: Sequence[Row]) -> list[Finding]:
     found = []
     for row in queued:
         work = work_of_phase(known, row["phase"])
-        if work is not None and work.busy_ns > _TIMES_FLOOR * work.floor_ns:
+        if work is not None and work.bound_by == "bytes" and work.busy_ns > _TIMES_FLOOR * work.floor_ns:
             found.append(_finding(row, work.phase, work.busy_ns / max(work.floor_ns, 1)))
     return found
 
@@ -52,7 +52,7 @@ def _finding(row: Row, phase: str, times_floor: float) -> Finding:
         f"{format_time(row['time_ns_per_step'])}, {percent(row['share'])} of GPU time."
     )
     evidence = (
-        f"{phase} takes {times_floor:.3g}× its floor. More blocks would only queue: make a block smaller "
+        f"{phase} takes {ratio(times_floor)} its floor. More blocks would only queue: make a block smaller "
         f"({_SIZE[_limiter(row)]}), or let one block serve more of the work that is read again."
     )
     return Finding("waves", title, evidence, None)

@@ -6,11 +6,13 @@ Each step runs each configuration once, in a phase of its own: `form_a` is the s
 """
 
 import string
+from typing import Any
 
 import torch
 
 from tracelab.kernels import mla
 from tracelab.kernels._gpu_window import Range, profiled_window
+from tracelab.kernels._mla_steps import steps_of
 
 HEADS, CTX, STEPS = 96, 8192, 3
 
@@ -18,9 +20,10 @@ HEADS, CTX, STEPS = 96, 8192, 3
 def main() -> None:
     """Warm up, then three steps in the profiled window."""
     device = torch.device("cuda")
-    shape = mla.shape_of({**mla.DEFAULTS, "heads": HEADS, "ctx": CTX})
+    options: dict[str, Any] = {**mla.DEFAULTS, "heads": HEADS, "ctx": CTX}
+    shape = mla.shape_of(options)
     forms = [
-        (f"form_{letter}", mla.steps_of(shape, config, device, torch.bfloat16, 1).attend)
+        (f"form_{letter}", steps_of(shape, config, device, torch.bfloat16, 1).attend)
         for letter, (config, _) in zip(string.ascii_lowercase, mla.sweep(), strict=False)
     ]
 
