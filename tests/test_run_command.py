@@ -156,6 +156,13 @@ def test_a_kernel_that_cannot_run_keeps_its_exit_code(toy: Any, code: int, kind:
     assert caught.value.exit_code == code
 
 
+def test_what_was_measured_is_shown_when_the_kernel_dies_later(toy: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    toy(f"{printing(row('good'))}\n    sys.stdout.flush()\n    sys.exit(1)")
+    with pytest.raises(TracelabError, match="its own message stands above"):
+        call("run", "toy")
+    assert "good" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

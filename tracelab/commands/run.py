@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,8 +46,13 @@ def run(ctx: typer.Context, **values: Any) -> None:
     require_variant(leaf, arguments)
     resolve(arguments, workload_defaults(leaf.path), leaf.name)
     require_packages(leaf)
-    done = kernel_run(list(_lines(leaf, arguments)))
-    write(as_json(done) if values["format"] == "json" else as_page(done), values["output"])
+    lines: list[Mapping[str, Any]] = []
+    failure = _measure(leaf, arguments, lines)
+    if len(lines) > 1:  # what was measured is shown, however the rest ended
+        done = kernel_run(lines)
+        write(as_json(done) if values["format"] == "json" else as_page(done), values["output"])
+    if failure is not None:
+        raise failure
     if done.failed:
         raise CheckFailedError(f"{leaf.name}: the check failed for {', '.join(done.failed)}.")
 
@@ -63,8 +68,8 @@ def _kernel(name: str | None) -> Leaf:
     return leaf
 
 
-def _lines(leaf: Leaf, arguments: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
-    """What the kernel says, line by line; raises as it fails, its own sentence standing on stderr."""
+def _measure(leaf: Leaf, arguments: tuple[str, ...], lines: list[Mapping[str, Any]]) -> TracelabError | None:
+    """Fill `lines` with what the kernel says; returns why it failed, if it did, its own sentence standing on stderr."""
     command = [sys.executable, "-m", leaf.module, "--run", *arguments]
     # Triton reads this when the kernel is imported; with a GPU the kernel must be compiled.
     environment = {**os.environ, "TRITON_INTERPRET": "0" if has_gpu() else "1"}
@@ -77,10 +82,9 @@ def _lines(leaf: Leaf, arguments: tuple[str, ...]) -> Iterator[Mapping[str, Any]
             seen += 1
             what = f"checking and timing variant {seen} of {total}" if seen <= total else "measuring its own tables"
             progress.stage(f"{leaf.name}: {what}")
-            yield line
+            lines.append(line)
         progress.done()
-    if child.returncode:
-        raise _failure(leaf, child.returncode)
+    return _failure(leaf, child.returncode) if child.returncode else None
 
 
 def _failure(leaf: Leaf, code: int) -> TracelabError:
