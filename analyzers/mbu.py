@@ -57,7 +57,8 @@ def _findings(view: View, work: list[PhaseWork]) -> list[Finding]:
     found = []
     for w in work:
         lost = round(w.busy_ns) - w.floor_ns
-        far = w.mbu is not None and w.mbu < _FAR and w.floor_ns >= _NEXT_TO_NOTHING * w.busy_ns
+        reached = w.floor_ns / max(w.busy_ns, 1)  # MBU, or the share of the peak where FLOPs make the floor
+        far = w.mbu is not None and _NEXT_TO_NOTHING <= reached < _FAR
         if far and lost > _WORTH_A_LINE * view.step_time_ns:
             found.append(_far(w, lost))
     return found
@@ -66,5 +67,8 @@ def _findings(view: View, work: list[PhaseWork]) -> list[Finding]:
 def _far(w: PhaseWork, lost: int) -> Finding:
     takes, least = times(w.busy_ns, w.floor_ns)
     title = f"{w.phase} takes {takes}, {ratio(w.busy_ns / max(w.floor_ns, 1))} its floor of {least}."
-    evidence = f"It moves {data(w.bytes)} per step at {percent(w.mbu or 0.0, 0)} of the memory bandwidth."
+    if w.bound_by == "flops":
+        evidence = f"It must compute for that long; it reaches {percent(w.floor_ns / w.busy_ns, 0)} of the peak."
+    else:
+        evidence = f"It must move {data(w.bytes)} per step: that is {percent(w.mbu or 0.0, 0)} of the memory bandwidth."
     return Finding("far-from-floor", title, evidence, lost)

@@ -94,6 +94,12 @@ class Workload:
     plan: Callable[[Options], Plan]
 
 
+def check(workload: Workload, argv: Sequence[str]) -> None:
+    """Raise UsageError for options that make no sense; needs neither torch nor a GPU."""
+    options = parse(workload, argv)
+    _require_phase(options.fail, workload.plan(options))
+
+
 def run(workload: Workload, argv: Sequence[str] | None = None) -> int:
     """Run the workload; returns the exit code, after one sentence on stderr if it is not 0."""
     try:

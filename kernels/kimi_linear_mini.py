@@ -84,6 +84,11 @@ def workload() -> _step_main.Workload:
     )
 
 
+def check(argv: Sequence[str]) -> None:
+    """Raise UsageError for options that make no sense."""
+    _step_main.check(workload(), argv)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the workload; returns the exit code, after one sentence on stderr if it is not 0."""
     return _step_main.run(workload(), argv)

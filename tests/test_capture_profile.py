@@ -69,6 +69,14 @@ def test_a_value_that_reads_like_a_workload_is_none() -> None:
 
 
 @pytest.mark.parametrize(
+    "words", [["--layers", "0"], ["--starve", "nonsense"], ["--fail", "ffn@99"], ["--graph", "--fail", "ffn@1"]]
+)
+def test_options_that_make_no_sense_are_a_usage_error_on_any_machine(words: list[str]) -> None:
+    with pytest.raises(UsageError, match=words[-2] if len(words) == 2 else "--fail"):
+        parse("llama8b", *words)
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         ((), f"Give a workload .*{WORKLOAD}.*, or a command after `--`"),

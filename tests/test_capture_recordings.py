@@ -1,10 +1,18 @@
 """The list of recordings, and the options of a workload: their defaults, their values, whose they are."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tracelab.capture.recordings import normalised, recordings, resolve, split_arguments, workload_defaults
+from tracelab.capture.recordings import (
+    find_recording,
+    normalised,
+    recordings,
+    resolve,
+    split_arguments,
+    workload_defaults,
+)
 from tracelab.errors import InputError, UsageError
 from tracelab.registry import leaves
 
@@ -30,6 +38,16 @@ def test_defaults_are_read_without_importing(tmp_path: Path) -> None:
 def test_defaults_of_a_bundled_workload() -> None:
     defaults = workload_defaults(leaves("kernels")["llama8b"].path)
     assert defaults["--batch"] == "1" and defaults["--graph"] is False
+
+
+def test_a_recording_answers_for_any_number_of_steps_unless_one_is_asked_for(tmp_path: Path) -> None:
+    entry = {"file": "a.sqlite", "title": "a", "workload": "toy", "options": {"steps": 6, "ctx": 1024, "graph": True}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"recordings": [entry]}))
+    asked: dict[str, str | bool] = {"--steps": "12", "--ctx": "1024", "--graph": True}
+    found = find_recording(tmp_path, "toy", asked, any_steps=True)
+    assert found is not None and found.command({"--steps": "12", "--ctx": "1024"}) == "tracelab profile toy --graph"
+    assert find_recording(tmp_path, "toy", asked) is None
+    assert find_recording(tmp_path, "toy", asked | {"--ctx": "512"}, any_steps=True) is None
 
 
 def test_options_of_workload_and_tracelab_are_split() -> None:

@@ -74,6 +74,12 @@ def test_serial_depth_says_that_the_cache_is_read_again() -> None:
     # two calls a step of 47.8 ms each, 1.4 thousand times the floor of 68 µs
     assert "1400× its floor: every block walks its part alone for up to 47.76 ms" in found["evidence"]
     assert "read once what several blocks share" in found["evidence"]
+    assert found["saving_ns"] == pytest.approx(95.5e6 - 68e3, rel=1e-3)
+
+
+def test_a_launch_for_each_expert_is_to_be_grouped() -> None:
+    (found,) = [f for f in findings("kimi_moe_loop") if f["code"] == "starved-grid"]
+    assert "1536 launches of it a step; group their work in one launch" in found["evidence"]
 
 
 def test_more_blocks_per_sm_are_never_advice() -> None:

@@ -36,6 +36,17 @@ def test_flops_bind_where_they_take_longer(tmp_path: Path) -> None:
     assert metric(answer, "mbu") == pytest.approx(0.1)  # MBU stays bytes / (time x bandwidth)
 
 
+def test_a_phase_bound_by_flops_is_judged_by_the_peak(tmp_path: Path) -> None:
+    # 989e3 FLOP take 1 ns: 70 ns of FLOPs in 100 ns of attention are 70 % of the peak, whatever its MBU; 40 are not
+    def found(flops_ns: int) -> list[str]:
+        trace = eager().workload(bytes_per_step=6, phases={"attn": {"bytes": 6, "flops": 989e3 * flops_ns}})
+        answer = result("mbu", view(trace.save(tmp_path), Facts(bandwidth_bytes_per_s=GB_PER_S)))
+        return [finding.evidence for finding in answer.findings]
+
+    assert found(70) == []
+    assert found(40) == ["It must compute for that long; it reaches 40 % of the peak."]
+
+
 def recorded() -> TinyTrace:
     phases = {"attn": {"bytes": 50}, "mlp": {"bytes": 19}}
     return eager().workload(params=1000, dtype="bf16", bytes_per_step=69, phases=phases)

@@ -38,7 +38,8 @@ def step_floor(machine: Machine, facts: Facts, record: Mapping[str, Any] | None)
     recorded = total_bytes is not None and total_bytes == _number(work.get("bytes_per_step"))
     phases = _phases(work) if recorded else {}  # an option changed the total: the phases' parts no longer fit it
     if total_bytes is None and flops is None:
-        why = "the trace carries no workload record; give --params (and --kv-bytes) for the floor"
+        lacks = "the workload record gives no bytes and no FLOPs" if work else "the trace carries no workload record"
+        why = f"{lacks}; give --params (and --kv-bytes) for the floor"
         return Floor(None, None, None, None, why, phases)
     if machine.bandwidth_bytes_per_s is None:
         why = "the GPU's memory bandwidth is unknown; give --bandwidth or --gpu"

@@ -13,6 +13,7 @@ from tracelab.view import View
 _STARVED_MBU = 0.3  # below it a half-empty GPU is not bandwidth-bound, so more blocks will pay
 _NEXT_TO_NOTHING = 0.05  # a phase whose floor is below this share of its time is not slow for what it moves
 _ONE_PERCENT = 0.01
+_MANY_CALLS = 16  # of one kernel a step, each on a part of the GPU: one launch could do the work of all
 _SERIAL_NS = 50_000  # a call this long in one wave is a serial walk: blocks that each do little end within a few µs
 _WORTH_A_LINE = 0.05  # share of the kernel sum from which one kernel is a finding of its own
 
@@ -65,8 +66,12 @@ def _starved(view: View, use: Underfill, work: PhaseWork | None) -> Finding:
             f"{known}, {times_floor} its floor: every block walks its part alone for up to {each}. "
             "Split that axis over more blocks, and read once what several blocks share."
         )
-        return Finding("starved-grid", title, why, use.saving_ns)
+        # Split, the walk would also read faster: what is left is the floor, not the walk on all SMs.
+        return Finding("starved-grid", title, why, max(use.saving_ns, use.time_ns - work.floor_ns))
     if work.floor_ns < _NEXT_TO_NOTHING * work.busy_ns:
+        if use.calls >= _MANY_CALLS and use.time_ns >= _SERIAL_NS:
+            why = f"{known}: {use.calls:.4g} launches of it a step; group their work in one launch that fills the GPU."
+            return Finding("starved-grid", title, why, max(use.saving_ns, use.time_ns - work.floor_ns))
         why = (
             f"{known}: the phase has next to nothing to move; fuse the kernel with a neighbour, or give it more blocks."
         )
@@ -88,4 +93,6 @@ def _together(view: View, uses: Sequence[Underfill]) -> Finding:
         f"{percent(sum(use.share for use in uses))} of GPU time."
     )
     why = "Fuse them with their neighbours, or give them more blocks."
+    if calls == 1:
+        why = "Fuse it with a neighbour, or give it more blocks."
     return Finding("underfilled-grids", title, why, sum(use.saving_ns for use in uses))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tracelab.kernel_names import shorten
-from tracelab.phase_work import phase_work, work_of_phase
+from tracelab.phase_work import PhaseWork, phase_work, work_of_phase
 from tracelab.result import Finding, Row
 from tracelab.units import data, percent, ratio
 from tracelab.units import time as format_time
@@ -25,7 +25,7 @@ def findings(view: View, rows: Sequence[Row]) -> list[Finding]:
     for row in queued:
         work = work_of_phase(known, row["phase"])
         if work is not None and work.bound_by == "bytes" and work.busy_ns > _TIMES_FLOOR * work.floor_ns:
-            found.append(_finding(row, work.phase, work.busy_ns / max(work.floor_ns, 1)))
+            found.append(_finding(row, work))
     return found
 
 
@@ -44,15 +44,16 @@ def _limiter(row: Row) -> str:
     return str(row["limiter"]).partition(" ")[0]
 
 
-def _finding(row: Row, phase: str, times_floor: float) -> Finding:
+def _finding(row: Row, work: PhaseWork) -> Finding:
     by_registers = _limiter(row) == "registers"
     size = f"{row['registers']} registers a thread" if by_registers else f"{data(row['shared_bytes'])} of shared memory"
     title = (
         f"{shorten(row['kernel'])} runs {row['blocks']} blocks in {row['waves']:.1f} waves, one block per SM ({size}): "
         f"{format_time(row['time_ns_per_step'])}, {percent(row['share'])} of GPU time."
     )
+    times_floor = ratio(work.busy_ns / max(work.floor_ns, 1))
     evidence = (
-        f"{phase} takes {ratio(times_floor)} its floor. More blocks would only queue: make a block smaller "
+        f"{work.phase} takes {times_floor} its floor. More blocks would only queue: make a block smaller "
         f"({_SIZE[_limiter(row)]}), or let one block serve more of the work that is read again."
     )
-    return Finding("waves", title, evidence, None)
+    return Finding("waves", title, evidence, max(0, row["time_ns_per_step"] - work.floor_ns))

@@ -20,10 +20,10 @@ class Recording:
     workload: str
     options: Options
 
-    @property
-    def command(self) -> str:
-        """How to ask for it."""
-        return " ".join(["tracelab profile", self.workload, *as_arguments(self.options)])
+    def command(self, defaults: Options) -> str:
+        """How to ask for it: what differs from the workload's defaults, the number of steps excepted."""
+        own = {name: v for name, v in self.options.items() if name != "--steps" and v != defaults.get(name)}
+        return " ".join(["tracelab profile", self.workload, *as_arguments(own)])
 
 
 def recordings(folder: Path) -> tuple[Recording, ...]:
@@ -46,10 +46,15 @@ def recordings(folder: Path) -> tuple[Recording, ...]:
         raise InputError(f"the list of recordings {manifest} is damaged: {error!r}") from error
 
 
-def find_recording(folder: Path, workload: str, options: Options) -> Recording | None:
-    """The recording of `workload` made with exactly `options`, None if there is none."""
+def find_recording(folder: Path, workload: str, options: Options, *, any_steps: bool = False) -> Recording | None:
+    """The recording of `workload` made with exactly `options`, None if there is none.
+
+    With `any_steps` it may have another number of steps: each is like the others, so nobody misses some.
+    """
+    loose = {"--steps"} if any_steps else set()
     for recording in recordings(folder):
-        if recording.workload == workload and dict(recording.options) == dict(options):
+        kept = {name: value for name, value in recording.options.items() if name not in loose}
+        if recording.workload == workload and kept == {n: v for n, v in options.items() if n not in loose}:
             return recording
     return None
 

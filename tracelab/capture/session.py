@@ -11,7 +11,7 @@ from tracelab.capture.folder import RunFolder, make_run_folder, remove_if_empty,
 from tracelab.capture.nsys import find_nsys, require_importer
 from tracelab.capture.outcome import LOG, NothingCapturedError
 from tracelab.capture.progress import Progress
-from tracelab.capture.recordings import find_recording, recordings, resolve, workload_defaults
+from tracelab.capture.recordings import Recording, find_recording, recordings, resolve, workload_defaults
 from tracelab.capture.run import Capture, capture, require_program
 from tracelab.capture.scrub import scrub
 from tracelab.errors import CaptureUnavailableError, InputError, TracelabError, UsageError
@@ -135,6 +135,26 @@ def _of_workload(request: Request, error: TracelabError) -> TracelabError:
     return kind(f"{request.workload.name} did not run; its own message stands above")
 
 
+def _recording_of(request: Request, workload: Workload, samples: Path) -> Recording:
+    """The bundled recording that answers the request; raises CaptureUnavailableError, naming those there are."""
+    if request.options != CaptureOptions() or request.keep_environment:
+        raise CaptureUnavailableError(
+            "this machine has no NVIDIA GPU, and a recording cannot answer for options of the capture; give those of "
+            f"{workload.name} alone"
+        )
+    defaults = workload_defaults(workload.source)
+    asked = resolve(request.arguments, defaults, workload.name)
+    counted = any(word.partition("=")[0] == "--steps" for word in request.arguments)
+    recording = find_recording(samples, workload.name, asked, any_steps=not counted)
+    if recording is not None:
+        return recording
+    known = [entry.command(defaults) for entry in recordings(samples) if entry.workload == workload.name]
+    there = "; there are recordings of: " + ", ".join(known) if known else ""
+    raise CaptureUnavailableError(
+        f"this machine has no NVIDIA GPU, and {workload.name} with these options was not recorded{there}"
+    )
+
+
 def _replay(request: Request, samples: Path) -> Session:
     workload = request.workload
     if workload is None or not request.replay:
@@ -142,16 +162,7 @@ def _replay(request: Request, samples: Path) -> Session:
             "this machine has no NVIDIA GPU, so nothing can be captured here; `tracelab report TRACE` reads a trace "
             "that was captured elsewhere"
         )
-    asked = resolve(request.arguments, workload_defaults(workload.source), workload.name)
-    # A recording answers for the workload's options alone: it was not captured in this window or with these flags.
-    plain = request.options == CaptureOptions() and not request.keep_environment
-    recording = find_recording(samples, workload.name, asked) if plain else None
-    if recording is None:
-        known = [entry.command for entry in recordings(samples) if entry.workload == workload.name]
-        there = "; there are recordings of: " + ", ".join(known) if known else ""
-        raise CaptureUnavailableError(
-            f"this machine has no NVIDIA GPU, and {workload.name} with these options was not recorded{there}"
-        )
+    recording = _recording_of(request, workload, samples)
     folder = None
     if request.output is not None:
         folder = make_run_folder(workload.name, request.output)

@@ -8,8 +8,9 @@ from typer.core import TyperCommand
 
 from tracelab.capture.recordings import resolve, split_arguments, workload_defaults
 from tracelab.errors import CaptureUnavailableError, UsageError
-from tracelab.registry import Leaf, leaves
+from tracelab.registry import Leaf, leaves, load
 
+PROFILE_ONLY = ("--steps", "--graph")  # options of a kernel that `run` has no use for
 _ARGUMENTS = "tracelab.arguments"  # where the leaf's own words wait in click's context
 
 
@@ -60,6 +61,16 @@ def require_variant(leaf: Leaf, arguments: Sequence[str]) -> None:
     asked = resolve(arguments, workload_defaults(leaf.path), leaf.name)["--variant"]
     if asked not in variants:
         raise UsageError(f"{leaf.name} has no variant {asked!r}; it has {', '.join(variants)}.")
+
+
+def require_options(leaf: Leaf, arguments: Sequence[str]) -> None:
+    """Raise UsageError for options of a decode step that make no sense, whether it can run here or not.
+
+    Decode steps import without torch; what a kernel's options may be only the kernel knows, when it runs.
+    """
+    if not leaf.variants:
+        resolve(arguments, workload_defaults(leaf.path), leaf.name)
+        load(leaf).check(arguments)
 
 
 def require_packages(leaf: Leaf) -> None:

@@ -20,6 +20,7 @@ from tracelab.commands.kernel_command import (
     KernelCommand,
     kernel_arguments,
     known_kernel,
+    require_options,
     require_packages,
     require_variant,
 )
@@ -82,6 +83,7 @@ def request_from(ctx: typer.Context, values: Mapping[str, Any]) -> Request:
     arguments = kernel_arguments(ctx)
     if chosen is not None:
         require_variant(leaves("kernels")[chosen.name], arguments)
+        require_options(leaves("kernels")[chosen.name], arguments)
         if has_gpu() and leaves("kernels")[chosen.name].variants:
             require_packages(leaves("kernels")[chosen.name])
     if ctx.args:
