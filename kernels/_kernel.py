@@ -42,6 +42,7 @@ class Case:
     copies      input sets; a timing rotates through them so that it reads HBM, not L2
     kernels     GPU kernels that one launch starts
     remark      one short phrase for the printed table, such as "η_tile 50 %"; may be empty
+    tolerance   where the case's own rounding, a bf16 state say, is coarser than its dtype's: the error allowed instead
     """
 
     launch: Callable[[int], Tensors]
@@ -51,6 +52,7 @@ class Case:
     work: Work
     kernels: int
     remark: str = ""
+    tolerance: float | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ that make no sense or do not fit the memory, 5 without torch, Triton or (in a pr
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
@@ -15,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from triton.errors import TritonError
 
 from tracelab.errors import CaptureUnavailableError, TracelabError, UsageError
 from tracelab.kernels._arguments import Parser, whole_number
@@ -23,6 +25,19 @@ from tracelab.kernels._gpu_window import Range, profiled_window
 from tracelab.kernels._kernel import INTERPRETED, TOLERANCE, Case, Options, worst_error
 
 _OWN = ("variant", "steps", "graph")  # options of the driver; all others are the kernel's shape
+_SWITCHES = ("causal",)  # whole numbers that say no or yes
+# What torch, Triton and a kernel's own checks raise for sizes that they cannot do, or that no machine has room for.
+_SHAPE_ERRORS = (
+    ValueError,
+    TypeError,
+    RuntimeError,
+    ArithmeticError,
+    AssertionError,
+    IndexError,
+    MemoryError,
+    TritonError,
+)
+_LONGEST_REASON = 160
 _MEMORY_SHARE = 0.9  # of the free memory: what allocator and workspaces take stays below a tenth
 
 
@@ -63,18 +78,36 @@ def run_lines(module: ModuleType, asked: Mapping[str, Any]) -> Iterator[dict[str
     chosen = [str(asked["variant"])] if "variant" in asked else list(module.VARIANTS)
     yield {"tracelab.run": 1, "kernel": leaf_name(module), "dtype": str(dtype).removeprefix("torch."),
            "options": shape, "variants": chosen, "gpu": _gpu() if on_gpu else None}  # fmt: skip
+    shape_is_given = any(name not in _OWN for name in asked)
     for variant in chosen:
-        done = _measured(module, {**shape, "variant": variant}, device, dtype)
+        with _shape_errors(shape_is_given):
+            done = _measured(module, {**shape, "variant": variant}, device, dtype)
         yield {"variant": variant, "help": module.VARIANTS[variant], **done}
     if on_gpu and "variant" not in asked and hasattr(module, "tables"):
         for table in module.tables(shape, device):
             yield {"table": dataclasses.asdict(table)}
 
 
+@contextlib.contextmanager
+def _shape_errors(shape_is_given: bool) -> Iterator[None]:
+    """Errors of a shape that the user gave become one sentence; at the kernel's own shape they are bugs."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except _SHAPE_ERRORS as error:
+        if not shape_is_given:
+            raise
+        # A compiler error begins with the place in the source; what is wrong stands in `error_message`.
+        said = str(getattr(error, "error_message", None) or error).strip() or type(error).__name__
+        reason = said.splitlines()[0][:_LONGEST_REASON]
+        raise UsageError(f"this shape cannot be run ({reason}); give other sizes.") from error
+
+
 def _measured(module: ModuleType, options: Options, device: torch.device, dtype: torch.dtype) -> dict[str, object]:
     """What one variant computes wrongly and, on a GPU, how long it takes."""
     case: Case = module.case(options, device, dtype)
-    error, tolerance = worst_error(case), TOLERANCE[dtype]
+    error, tolerance = worst_error(case), TOLERANCE[dtype] if case.tolerance is None else case.tolerance
     facts: dict[str, object] = {
         "error": error, "tolerance": tolerance, "ok": error <= tolerance, "bytes": case.work.bytes,
         "flops": case.work.flops, "executed_flops": case.work.executed_flops, "kernels": case.kernels,
@@ -150,7 +183,10 @@ def _parse(module: ModuleType, argv: Sequence[str] | None) -> dict[str, Any]:
             parser.add_argument(flag, action="store_true")
         elif name == "variant":
             parser.add_argument(flag, choices=list(module.VARIANTS), help=f"default {default}")
+        elif name in _SWITCHES:
+            parser.add_argument(flag, type=int, choices=(0, 1), help=f"default {default}")
         else:
-            kind = whole_number(0) if isinstance(default, int) else str
+            zero_allowed = default == 0 or name in getattr(module, "ZERO_ALLOWED", ())
+            kind = whole_number(0 if zero_allowed else 1) if isinstance(default, int) else str
             parser.add_argument(flag, type=kind, help=f"default {default}")
     return vars(parser.parse_args(argv))

@@ -29,7 +29,7 @@ from tracelab.kernels._kda_chain import conv_silu, eager, gated_norm, recurrent
 from tracelab.kernels._kda_data import TAPS, Cache, Token, Weights, reference, work
 from tracelab.kernels._kda_device import fused, fused_sliced
 from tracelab.kernels._kda_inputs import Inputs, Shape, slot_tables
-from tracelab.kernels._kernel import Case, Options, Tensors, Work, poisoned
+from tracelab.kernels._kernel import TOLERANCE, Case, Options, Tensors, Work, poisoned
 from tracelab.kernels._kernel_main import main
 
 __all__ = ["Cache", "Chain", "Plan", "Scratch", "Token", "Weights", "case", "decode_plan", "step", "step_unfused"]
@@ -151,7 +151,6 @@ def step(
     allocated and the host never waits.
     """
     heads, key_dim, value_dim = cache.sizes
-    units = len(slots) * heads
     first = (token.x, cache.ring, weights.conv)
     rest = (token.g, weights.dt_bias, weights.a_log, token.b, token.gate, weights.norm, slots, pos, out)
     sizes = (token.x.stride(0), token.b.stride(0), heads)
@@ -159,11 +158,11 @@ def step(
     constants = {"K": key_dim, "V": value_dim, "KI": piece, "K3": gate == "k3"}
     launch = {"num_warps": plan.warps, "num_stages": 1}
     if plan.stages:
-        fused_sliced[(units,)](
+        fused_sliced[(len(slots) * heads,)](
             *first, cache.state, *rest, *sizes, **constants, BV=plan.slice_v, AHEAD=plan.stages, **launch
         )
     else:
-        fused[(units, value_dim // plan.block_v)](
+        fused[(len(slots) * heads, value_dim // plan.block_v)](
             *first, cache.state, *rest, scratch.part, scratch.done, *sizes, **constants,
             BV=plan.block_v, EARLY=plan.early, **launch,
         )  # fmt: skip
@@ -194,11 +193,8 @@ def step_unfused(
 
 
 def _variant_plan(variant: str, shape: Shape, sms: int) -> Plan:
-    fixed = {
-        "warps8": replace(WARPS8, block_v=shape.value_dim),
-        "bv32": Plan(min(32, shape.value_dim), warps=4),
-        "bv128": Plan(min(128, shape.value_dim), warps=4),
-    }
+    fixed = {f"bv{rows}": Plan(min(rows, shape.value_dim), warps=4) for rows in (32, 128)}
+    fixed["warps8"] = replace(WARPS8, block_v=shape.value_dim)
     if variant == "unfused":
         return unfused_plan(shape.units, shape.value_dim, sms)
     return fixed.get(variant) or decode_plan(shape.units, shape.value_dim, sms, shape.state.itemsize)
@@ -237,6 +233,7 @@ def case(options: Options, device: torch.device, dtype: torch.dtype, copies: int
         work=_work(shape, dtype),
         kernels=_kernels(variant, shape.rows),
         remark=_remark(variant, plan, shape, dtype),
+        tolerance=TOLERANCE[torch.bfloat16] if shape.state == torch.bfloat16 else None,
     )
 
 
@@ -258,7 +255,7 @@ def _remark(variant: str, plan: Plan, shape: Shape, dtype: torch.dtype) -> str:
     if again < 1e6:
         return grid
     every_row = f"{(_work(shape, dtype).bytes + again) / 1e6:.0f} MB if every row reads the conv weights"
-    return f"{grid}, {every_row}" if grid else every_row
+    return ", ".join(filter(None, (grid, every_row)))
 
 
 def _spec(name: str, plan: Plan, registers: int, blocks: int, *, k3: bool = True, state: str = "fp32") -> CompileSpec:
@@ -268,10 +265,9 @@ def _spec(name: str, plan: Plan, registers: int, blocks: int, *, k3: bool = True
     types |= dict.fromkeys(("W", "DT_BIAS", "A_LOG", "NORM", "PART"), "*fp32") | {"DONE": "*i32", "STATE": f"*{state}"}
     types |= dict.fromkeys(("x_stride", "b_stride", "H"), "i32")
     constants: dict[str, object] = {"K": 128, "V": 128, "KI": piece, "K3": k3}
-    constants |= (
-        {"BV": plan.slice_v, "AHEAD": plan.stages} if plan.stages else {"BV": plan.block_v, "EARLY": plan.early}
-    )
-    fn = fused_sliced if plan.stages else fused
+    sliced, tiled = {"BV": plan.slice_v, "AHEAD": plan.stages}, {"BV": plan.block_v, "EARLY": plan.early}
+    fn, more = (fused_sliced, sliced) if plan.stages else (fused, tiled)
+    constants |= more
     signature = {arg: "constexpr" if arg in constants else types[arg] for arg in fn.arg_names}
     aligned = [arg for arg, kind in signature.items() if kind.startswith("*") or arg in ("H", "x_stride", "b_stride")]
     return CompileSpec(

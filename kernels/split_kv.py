@@ -57,6 +57,7 @@ DEFAULTS = {
     "graph": False,
 }
 CHECK = {"batch": 2, "heads": 6, "kv_heads": 2, "head_dim": 32, "ctx": 345, "page": 16, "gate": 256}
+ZERO_ALLOWED = ("gate",)  # 0: every context of two tiles is split
 
 CAPS = {"serial": 1, "per_head": 1, "fixed_cap": 8}  # 8: sglang's limit for its Triton decode kernel (sglang #21775)
 

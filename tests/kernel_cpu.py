@@ -29,6 +29,20 @@ def kernel_on_cpu(stem: str) -> tuple[Any, Any]:
     return torch, module
 
 
+class Deferred:
+    """A module that is imported when something of it is first asked for, so that collecting tests needs no torch."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest looks for marks of its own while it collects
+            raise AttributeError(name)
+        if self._name == "torch":
+            return getattr(kernel_on_cpu("_kernel")[0], name)
+        return getattr(kernel_on_cpu(self._name)[1], name)
+
+
 def _package_or_skip(name: str) -> Any:
     if importlib.util.find_spec(name) is None:
         if os.environ.get("TRACELAB_REQUIRE_TORCH"):

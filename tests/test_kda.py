@@ -171,6 +171,13 @@ def test_a_bf16_state_is_float64_up_to_its_rounding(lib: SimpleNamespace, form: 
     assert ring == 0
 
 
+def test_a_case_with_a_bf16_state_allows_its_rounding(lib: SimpleNamespace) -> None:
+    cases = {bits: lib.kda.case(options(lib, **ONE, null_rows=0, state_bits=bits), lib.cpu, lib.torch.float32)
+             for bits in (16, 32)}  # fmt: skip
+    assert cases[32].tolerance is None
+    assert lib.tolerance["float32"] < lib.worst_error(cases[16]) <= cases[16].tolerance == lib.tolerance["bfloat16"]
+
+
 @pytest.mark.parametrize("block_v", [16, 8])
 def test_joint_sums_are_the_sums(lib: SimpleNamespace, block_v: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU's form of the sums over a tuple, which the interpreter otherwise replaces by single ones."""

@@ -1,6 +1,7 @@
 """The driver of a bundled kernel: JSON lines of a run, the record of a profile, options; and a kernel that is wrong."""
 
 import dataclasses
+import importlib
 import json
 import sys
 from types import ModuleType
@@ -64,7 +65,95 @@ def test_control_what_nobody_wrote_does_not_pass(monkeypatch: pytest.MonkeyPatch
     assert row["ok"] is False and row["error"] == float("inf")
 
 
-@pytest.mark.parametrize("argv", [["--variant", "nope"], ["--k", "-1"], ["--k", "x"], ["--nonsense"], ["--gra"]])
+def test_a_case_may_be_coarser_than_its_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, module = driver()
+    right = module.case
+
+    def coarse(*arguments: Any) -> Any:
+        case = right(*arguments)
+        return dataclasses.replace(case, tolerance=0.06, reference=lambda i: [x * 1.05 for x in case.reference(i)])
+
+    monkeypatch.setattr(module, "case", coarse)
+    _, row = main.run_lines(module, {"variant": "masked"})
+    assert row["ok"] is True and row["tolerance"] == 0.06 and row["error"] > 0.04
+
+
+def failing(error: Exception) -> Any:
+    def case(*_arguments: Any) -> Any:
+        raise error
+
+    return case
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("k must be even\nmore"), "(k must be even)"),
+        (RuntimeError("x" * 999), f"({'x' * 160})"),
+        (OverflowError("too large"), "(too large)"),
+        (AssertionError(), "(AssertionError)"),
+        (MemoryError(), "(MemoryError)"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_given_shape_that_fails_is_one_sentence_and_the_kernels_own_a_traceback(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main, module = driver()
+    monkeypatch.setattr(module, "case", failing(error))
+    assert main.main(module, ["--run", "--k", "33"]) == 2
+    assert capsys.readouterr().err == f"grouped-gemm: this shape cannot be run {said}; give other sizes.\n"
+    for argv in ([], ["--variant", "bm64"]):
+        with pytest.raises(type(error)):
+            main.main(module, ["--run", *argv])
+
+
+def test_a_compiler_error_is_named_by_its_reason_not_by_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main, module = driver()
+    errors = importlib.import_module("triton.compiler.errors")
+    monkeypatch.setattr(module, "case", failing(errors.CompilationError("def f(): pass", None, "no such tile")))
+    assert main.main(module, ["--run", "--k", "33"]) == 2
+    assert "cannot be run (no such tile)" in capsys.readouterr().err
+
+
+def test_a_full_gpu_keeps_its_own_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    torch, module = kernel_on_cpu("grouped_gemm")
+    monkeypatch.setattr(module, "case", failing(torch.OutOfMemoryError("CUDA out of memory")))
+    assert driver()[0].main(module, ["--run", "--k", "33"]) == 2
+    assert "the GPU's memory is too small" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("stem", "words"),
+    [
+        ("mla", "--latent 33"),
+        ("split_kv", "--heads 7"),
+        ("split_kv", "--page 0"),
+        ("attention", "--head-dim 33"),
+        ("attention", "--length 9999999999"),
+        ("attention", "--causal 2"),
+        ("grouped_gemm", "--experts 0"),
+        ("kda", "--batch 0"),
+        ("kda", "--heads 99999999999999999999"),
+    ],
+)
+def test_shapes_that_make_no_sense_are_one_sentence(stem: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main, module = driver(stem)
+    assert main.main(module, ["--run", *words.split()]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_zero_stays_where_it_means_something() -> None:
+    for stem, words in (("split_kv", "--gate 0"), ("kda", "--null-rows 0"), ("attention", "--causal 0")):
+        main, module = driver(stem)
+        assert 0 in main._parse(module, words.split()).values()
+
+
+@pytest.mark.parametrize(
+    "argv", [["--variant", "nope"], ["--k", "0"], ["--k", "-1"], ["--k", "x"], ["--nonsense"], ["--gra"]]
+)
 def test_bad_options_are_one_sentence_and_exit_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main, module = driver()
     assert main.main(module, argv) == 2

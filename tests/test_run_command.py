@@ -156,6 +156,12 @@ def test_a_kernel_that_cannot_run_keeps_its_exit_code(toy: Any, code: int, kind:
     assert caught.value.exit_code == code
 
 
+def test_a_killed_kernel_points_at_the_memory(toy: Any) -> None:
+    toy("import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(UsageError, match="was killed, most likely for want of memory"):
+        call("run", "toy")
+
+
 def test_what_was_measured_is_shown_when_the_kernel_dies_later(toy: Any, capsys: pytest.CaptureFixture[str]) -> None:
     toy(f"{printing(row('good'))}\n    sys.stdout.flush()\n    sys.exit(1)")
     with pytest.raises(TracelabError, match="its own message stands above"):
@@ -168,6 +174,8 @@ def test_what_was_measured_is_shown_when_the_kernel_dies_later(toy: Any, capsys:
     [
         (["toy", "--variant", "nope"], "has no variant 'nope'; it has good, slow"),
         (["toy", "--ctx", "x"], "takes a whole number"),
+        (["toy", "--graph"], "--graph and --steps belong to `tracelab profile`"),
+        (["toy", "--ctx", "9", "--steps=12"], "--graph and --steps belong to `tracelab profile`"),
         (["toy", "extra"], "'extra' is no option"),
         (["nope"], "There is no kernel 'nope'. Kernels: toy."),
         ([], "Give a kernel: toy."),

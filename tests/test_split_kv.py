@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kernel_cpu import kernel_on_cpu
+from kernel_cpu import Deferred
 
-torch, split_kv = kernel_on_cpu("split_kv")
-inputs = __import__("tracelab.kernels._split_kv_inputs", fromlist=["attention"])
-kernel = __import__("tracelab.kernels._kernel", fromlist=["worst_error"])
-planning = __import__("tracelab.kernels._split_plan", fromlist=["SplitPlan"])
+from tracelab.registry import leaves
 
-CPU = torch.device("cpu")
-SMALL_TILES = split_kv.Config(block_tokens=32, lanes=1, stages=3)
-TYPES = [torch.float32, torch.float16, torch.bfloat16]
+torch, split_kv = Deferred("torch"), Deferred("split_kv")
+inputs, kernel, planning = Deferred("_split_kv_inputs"), Deferred("_kernel"), Deferred("_split_plan")
+
+TYPES = ["float32", "float16", "bfloat16"]
+VARIANTS = list(leaves("kernels")["split-kv"].variants)
 
 
 @pytest.fixture(autouse=True)
@@ -29,24 +28,28 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def error_of(dtype: Any = torch.float32, **options: Any) -> float:
+def cpu() -> Any:
+    return torch.device("cpu")
+
+
+def error_of(dtype: str = "float32", **options: Any) -> float:
     """Worst error of one variant at CHECK's shape unless told otherwise, on NaN-poisoned buffers."""
     return float(kernel.worst_error(case_of(dtype, **options)))
 
 
-def case_of(dtype: Any = torch.float32, **options: Any) -> Any:
-    return split_kv.case({**split_kv.DEFAULTS, **split_kv.CHECK, **options}, CPU, dtype)
+def case_of(dtype: str = "float32", **options: Any) -> Any:
+    return split_kv.case({**split_kv.DEFAULTS, **split_kv.CHECK, **options}, cpu(), getattr(torch, dtype))
 
 
-def one_kv_head(seed: int, ctx: int, heads: int, dtype: Any = torch.float32, offset: float = 0.0) -> Any:
+def one_kv_head(seed: int, ctx: int, heads: int, dtype: str = "float32", offset: float = 0.0) -> Any:
     """q [1, heads, 128] and K, V [1, ctx, 1, 128]; with `offset`, scores grow by about that much over the context."""
     q, k, v = (
-        kernel.random(seed + part, 1, rows, *rest, 128, device=CPU, dtype=dtype)
+        kernel.random(seed + part, 1, rows, *rest, 128, device=cpu(), dtype=getattr(torch, dtype))
         for part, rows, rest in ((0, heads, ()), (100, ctx, (1,)), (200, ctx, (1,)))
     )
     if offset:  # along the mean of the queries, so that every head's scores rise
         q += 1.0
-        k += (torch.linspace(0, offset, ctx) * 128**-0.5).view(1, ctx, 1, 1).to(dtype)
+        k += (torch.linspace(0, offset, ctx) * 128**-0.5).view(1, ctx, 1, 1).to(k.dtype)
     return q, k, v
 
 
@@ -55,9 +58,9 @@ def decoded(q: Any, k: Any, v: Any, splits: int, length: Any, config: Any = None
     batch, heads, head_dim = q.shape
     kv_heads = k.shape[2]
     plan = planning.SplitPlan(splits, -(-k.shape[1] // splits))
-    scratch = split_kv.Scratch.of(plan, batch, heads, kv_heads, head_dim, CPU)
+    scratch = split_kv.Scratch.of(plan, batch, heads, kv_heads, head_dim, cpu())
     scratch.poison()
-    out = kernel.poisoned(*q.shape, device=CPU, dtype=q.dtype)
+    out = kernel.poisoned(*q.shape, device=cpu(), dtype=q.dtype)
     split_kv.decode(q, k, v, out, scratch, plan, length, config=config, **options)
     return out, scratch
 
@@ -69,7 +72,7 @@ def merged(scratch: Any, rescale: bool = True) -> Any:
     return ((weight.unsqueeze(-1) * scratch.acc).sum(1) / total.unsqueeze(-1)).flatten(0, 1).unsqueeze(0)
 
 
-def scheduled(q: Any, k: Any, v: Any, splits: int, block: int, p_dtype: Any = torch.float32) -> Any:
+def scheduled(q: Any, k: Any, v: Any, splits: int, block: int, p_dtype: str = "float32") -> Any:
     """The kernel's schedule in plain torch for one KV head: slices side by side, tiles in order, then the merge.
 
     Scores are exact to the last bit, so that what remains is the error of the sums.
@@ -86,27 +89,27 @@ def scheduled(q: Any, k: Any, v: Any, splits: int, block: int, p_dtype: Any = to
         peak = torch.maximum(m, scores[:, :, tile].amax(2))
         p, keep = torch.exp2(scores[:, :, tile] - peak.unsqueeze(2)), torch.exp2(m - peak)
         total = total * keep + p.sum(2)
-        p = p.to(p_dtype).float().transpose(0, 1)
+        p = p.to(getattr(torch, p_dtype)).float().transpose(0, 1)
         acc, m = acc * keep.T.unsqueeze(2) + p @ values[:, tile], peak
     weight = torch.exp2(m - m.amax(1, keepdim=True))
     return (weight.T.unsqueeze(2) * acc).sum(0) / (weight * total).sum(1, keepdim=True)
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("variant", list(split_kv.VARIANTS))
-def test_every_variant_past_the_gate(variant: str, dtype: Any) -> None:
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_past_the_gate(variant: str, dtype: str) -> None:
     # 345 tokens past a gate of 256: 6 slices of 64 tokens, the starved serial and per_head un-split by construction
     case = case_of(dtype, variant=variant)
     unsplit = {"serial": "4 × 1 blocks", "per_head": "12 × 1 blocks", "sdpa": "torch"}
     assert case.remark == unsplit.get(variant, "4 × 6 blocks")
     assert case.kernels == (1 if variant in ("last_block", "serial", "per_head") else 2)
-    assert kernel.worst_error(case) < kernel.TOLERANCE[dtype]
+    assert kernel.worst_error(case) < kernel.TOLERANCE[getattr(torch, dtype)]
 
 
-@pytest.mark.parametrize("variant", [variant for variant in split_kv.VARIANTS if variant != "sdpa"])
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "sdpa"])
 def test_up_to_the_gate_every_variant_is_one_launch_of_the_same_walk(variant: str) -> None:
     # the un-split path: the A/A row of the table, so the bits are those of `split` too
-    gated = {"gate": 345, "batch": 1, "variant": variant}
+    gated: dict[str, Any] = {"gate": 345, "batch": 1, "variant": variant}
     case = case_of(**gated)
     assert case.kernels == 1
     assert case.remark == ("6 × 1 blocks" if variant == "per_head" else "2 × 1 blocks")
@@ -126,7 +129,14 @@ def test_lengths_about_the_tile(ctx: int) -> None:
 )
 def test_groups_of_any_size(heads: int, kv_heads: int, head_dim: int) -> None:
     # split path; groups of 1, 4, 7, 12, 20 (two rows of matrix instructions) and 4 with 4 KV heads
-    shape = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "ctx": 300, "gate": 0, "batch": 1}
+    shape: dict[str, Any] = {
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "ctx": 300,
+        "gate": 0,
+        "batch": 1,
+    }
     assert error_of(**shape) < kernel.TOLERANCE[torch.float32]
     assert error_of(**shape, variant="last_block") < kernel.TOLERANCE[torch.float32]
 
@@ -163,7 +173,7 @@ def test_slices_past_the_end_are_neutral_in_poisoned_scratch() -> None:
 
 def test_a_length_on_the_device_may_grow_under_one_plan() -> None:
     # split path, the grid of a captured graph: 3 slices whatever the length, and a length for each sequence
-    s = inputs.random_inputs(3, 2, 4, 2, 16, 300, 16, paged=False, device=CPU, dtype=torch.float32)
+    s = inputs.random_inputs(3, 2, 4, 2, 16, 300, 16, paged=False, device=cpu(), dtype=torch.float32)
     lengths = torch.zeros(2, dtype=torch.int32)
     for pair in ([1, 300], [0, 129], [255, 256]):
         lengths.copy_(torch.tensor(pair))
@@ -192,8 +202,8 @@ def test_counters_are_zero_again_after_every_call() -> None:
 @pytest.mark.parametrize("page", [1, 16, 64])
 def test_pages_in_random_order_give_the_bits_of_a_contiguous_cache(page: int) -> None:
     # split path; unused pages are NaN, and ids past the context's last page would fault
-    s = inputs.random_inputs(5, 2, 4, 2, 32, 333, page, paged=False, device=CPU, dtype=torch.float32)
-    table = inputs.page_table(6, 2, 333, page, CPU)
+    s = inputs.random_inputs(5, 2, 4, 2, 32, 333, page, paged=False, device=cpu(), dtype=torch.float32)
+    table = inputs.page_table(6, 2, 333, page, cpu())
     k, v = (inputs.paged_copy(cache, 333, page, table) for cache in (s.k, s.v))
     assert table.max() == inputs.UNUSED_PAGE
     assert k.isnan().any()
@@ -205,8 +215,8 @@ def test_pages_in_random_order_give_the_bits_of_a_contiguous_cache(page: int) ->
 
 def test_an_empty_slice_follows_no_page() -> None:
     # 64 tokens are 4 whole pages of a table with nothing after them; slices 1 and 2 of 3 are empty
-    s = inputs.random_inputs(7, 1, 4, 1, 16, 64, 16, paged=False, device=CPU, dtype=torch.float32)
-    table = inputs.page_table(8, 1, 64, 16, CPU)[:, :4].contiguous()
+    s = inputs.random_inputs(7, 1, 4, 1, 16, 64, 16, paged=False, device=cpu(), dtype=torch.float32)
+    table = inputs.page_table(8, 1, 64, 16, cpu())[:, :4].contiguous()
     k, v = (inputs.paged_copy(cache, 64, 16, table) for cache in (s.k, s.v))
     out, _ = decoded(s.q, k, v, 3, 64, table=table)
     assert kernel.relative_l2(out, inputs.attention(s.q, s.k, s.v, 64)) < 2e-6
@@ -215,8 +225,8 @@ def test_an_empty_slice_follows_no_page() -> None:
 def test_splitting_improves_float32_at_20_000_tokens() -> None:
     # the kernel itself, tiles of 32, one warp: 625 sums one after the other against 40 in each of 16 slices
     q, k, v = one_kv_head(1, 20_000, 12)
-    want = inputs.attention(q, k, v, 20_000)
-    serial, split = (kernel.relative_l2(decoded(q, k, v, n, 20_000, SMALL_TILES)[0], want) for n in (1, 16))
+    want, small = inputs.attention(q, k, v, 20_000), split_kv.Config(block_tokens=32, lanes=1, stages=3)
+    serial, split = (kernel.relative_l2(decoded(q, k, v, n, 20_000, small)[0], want) for n in (1, 16))
     assert serial >= 2 * split
     # and the schedule in plain torch, which the next tests use, makes errors of the same size
     model = kernel.relative_l2(scheduled(q, k, v, 1, 32), want[0])
@@ -238,17 +248,17 @@ def test_splitting_improves_float32_for_every_seed(ctx: int, ratio: float, seed:
 @pytest.mark.parametrize("seed", range(4))
 def test_in_bf16_splitting_does_not_harm(seed: int) -> None:
     # weights rounded to bf16 dominate: no gain is claimed, only no loss
-    q, k, v = one_kv_head(seed, 20_000, 4, torch.bfloat16)
+    q, k, v = one_kv_head(seed, 20_000, 4, "bfloat16")
     want = inputs.attention(q, k, v, 20_000)[0]
     serial, split = (
-        kernel.relative_l2(scheduled(q.float(), k.float(), v.float(), n, 32, torch.bfloat16), want) for n in (1, 16)
+        kernel.relative_l2(scheduled(q.float(), k.float(), v.float(), n, 32, "bfloat16"), want) for n in (1, 16)
     )
     assert split <= 1.1 * serial
 
 
 def test_bf16_of_the_kernel_past_the_real_gate() -> None:
     # 4500 tokens, the shipped configurations: split path against the un-split walk
-    q, k, v = one_kv_head(9, 4500, 4, torch.bfloat16)
+    q, k, v = one_kv_head(9, 4500, 4, "bfloat16")
     want = inputs.attention(q, k, v, 4500)
     serial, split = (kernel.relative_l2(decoded(q, k, v, n, 4500)[0], want) for n in (1, 16))
     assert split <= 1.1 * serial < 1e-2

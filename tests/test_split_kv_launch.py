@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
-from kernel_cpu import kernel_on_cpu
+from kernel_cpu import Deferred, kernel_on_cpu
 
-torch, split_kv = kernel_on_cpu("split_kv")
-kernel = __import__("tracelab.kernels._kernel", fromlist=["relative_l2"])
-launching = __import__("tracelab.kernels._split_kv_launch", fromlist=["SPLIT"])
-planning = __import__("tracelab.kernels._split_plan", fromlist=["SplitPlan"])
+torch, split_kv = Deferred("torch"), Deferred("split_kv")
+kernel, planning = Deferred("_kernel"), Deferred("_split_plan")
 
-CPU = torch.device("cpu")
+
+def cpu() -> Any:
+    return torch.device("cpu")
 
 
 def test_bytes_and_flops_by_hand() -> None:
@@ -27,7 +27,7 @@ def test_bytes_and_flops_by_hand() -> None:
 def test_grids_at_the_real_shape() -> None:
     # 8 KV heads × 16 slices = 128 blocks of 132 SMs; a batch of 2 halves the slices, one of 17 has 136 units and none
     def plan(ctx: int, batch: int = 1, **options: Any) -> Any:
-        return split_kv.decode_plan(ctx, batch, 32, 8, 128, CPU, **options)
+        return split_kv.decode_plan(ctx, batch, 32, 8, 128, cpu(), **options)
 
     assert plan(131_072) == planning.SplitPlan(16, 8192)
     assert plan(8192) == planning.SplitPlan(16, 512)
@@ -37,7 +37,7 @@ def test_grids_at_the_real_shape() -> None:
     assert plan(131_072, 2).splits == 8
     assert plan(131_072, 17).splits == 1
     assert plan(131_072, cap=split_kv.CAPS["fixed_cap"]) == planning.SplitPlan(8, 16_384)
-    scratch = split_kv.Scratch.of(plan(131_072), 1, 32, 8, 128, CPU)
+    scratch = split_kv.Scratch.of(plan(131_072), 1, 32, 8, 128, cpu())
     # 8 · 16 · 4 rows of 128 + 2 floats = 266 240 B: 0.05 % of the cache, written once and read once
     assert sum(part.numel() * 4 for part in (scratch.m, scratch.l, scratch.acc)) == 266_240
 
@@ -46,13 +46,14 @@ def test_grids_at_the_real_shape() -> None:
 def test_a_merge_of_any_number_of_slices(splits: int, columns: int) -> None:
     # the second launch alone, on partials of two query heads of one KV head; slice 1 is empty. From 33 slices on a
     # block merges fewer columns, so that its partials fit its registers.
+    _, launching = kernel_on_cpu("_split_kv_launch")
     constants = launching.merge_constants(splits, 2, 128, pdl=False)
     assert constants["COLUMNS"] == columns
-    m, total, acc = (kernel.random(part, splits, 2, *size, device=CPU, dtype=torch.float32)
+    m, total, acc = (kernel.random(part, splits, 2, *size, device=cpu(), dtype=torch.float32)
                      for part, size in enumerate([(), (), (128,)]))  # fmt: skip
     m, total = 4 * m, total.abs() + 1
     m[1], total[1], acc[1] = -1e30, 0.0, 0.0
-    out = kernel.poisoned(2, 128, device=CPU, dtype=torch.float32)
+    out = kernel.poisoned(2, 128, device=cpu(), dtype=torch.float32)
     launching.split_kv_merge[(2, 128 // columns)](m, total, acc, out, splits, **constants)
     weight = torch.exp2(m.double() - m.amax(0).double())
     want = (weight.unsqueeze(2) * acc).sum(0) / (weight * total).sum(0).unsqueeze(1)
@@ -62,6 +63,7 @@ def test_a_merge_of_any_number_of_slices(splits: int, columns: int) -> None:
 
 def test_launches_overlap_only_where_the_gpu_can() -> None:
     # split path: in the interpreter neither kernel may wait for, or release, another launch; nor below sm_90
+    _, launching = kernel_on_cpu("_split_kv_launch")
     device, seen = torch.device("cuda", 0), {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launching, "INTERPRETED", False)
@@ -71,5 +73,5 @@ def test_launches_overlap_only_where_the_gpu_can() -> None:
             seen[capability] = launching.dependent_launches(device)
     launching.dependent_launches.cache_clear()
     assert seen == {(8, 9): False, (9, 0): True, (10, 0): True}
-    assert not launching.dependent_launches(CPU)
+    assert not launching.dependent_launches(cpu())
     assert not launching.dependent_launches(device)

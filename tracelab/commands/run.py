@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,7 +15,13 @@ import typer
 from tracelab.capture.gpu import has_gpu
 from tracelab.capture.progress import Progress
 from tracelab.capture.recordings import resolve, workload_defaults
-from tracelab.commands.kernel_command import kernel_arguments, known_kernel, require_packages, require_variant
+from tracelab.commands.kernel_command import (
+    PROFILE_ONLY,
+    kernel_arguments,
+    known_kernel,
+    require_packages,
+    require_variant,
+)
 from tracelab.commands.shared import write
 from tracelab.errors import CaptureUnavailableError, CheckFailedError, TracelabError, UsageError
 from tracelab.registry import Leaf, leaves
@@ -43,6 +50,8 @@ def run(ctx: typer.Context, **values: Any) -> None:
     leaf, arguments = _kernel(values["kernel"]), kernel_arguments(ctx)
     if ctx.args:
         raise UsageError(f"{ctx.args[0]!r} is no option of `tracelab run` or of the kernel.")
+    if {word.partition("=")[0] for word in arguments} & set(PROFILE_ONLY):
+        raise UsageError("--graph and --steps belong to `tracelab profile`; `tracelab run` times single launches.")
     require_variant(leaf, arguments)
     resolve(arguments, workload_defaults(leaf.path), leaf.name)
     require_packages(leaf)
@@ -88,5 +97,7 @@ def _measure(leaf: Leaf, arguments: tuple[str, ...], lines: list[Mapping[str, An
 
 
 def _failure(leaf: Leaf, code: int) -> TracelabError:
+    if code == -signal.SIGKILL:
+        return UsageError(f"{leaf.name} was killed, most likely for want of memory; make its shape smaller.")
     kind = {2: UsageError, 5: CaptureUnavailableError}.get(code, TracelabError)
     return kind(f"{leaf.name} could not be run; its own message stands above.")
