@@ -50,7 +50,8 @@ def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
             for line in run_lines(module, asked):
                 print(json.dumps(line), flush=True)
         else:
-            _profile(module, {**module.DEFAULTS, **asked})
+            with _shape_errors(_shape_is_given(asked)):
+                _profile(module, {**module.DEFAULTS, **asked})
     except TracelabError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return error.exit_code
@@ -78,14 +79,20 @@ def run_lines(module: ModuleType, asked: Mapping[str, Any]) -> Iterator[dict[str
     chosen = [str(asked["variant"])] if "variant" in asked else list(module.VARIANTS)
     yield {"tracelab.run": 1, "kernel": leaf_name(module), "dtype": str(dtype).removeprefix("torch."),
            "options": shape, "variants": chosen, "gpu": _gpu() if on_gpu else None}  # fmt: skip
-    shape_is_given = any(name not in _OWN for name in asked)
     for variant in chosen:
-        with _shape_errors(shape_is_given):
+        with _shape_errors(_shape_is_given(asked)):
             done = _measured(module, {**shape, "variant": variant}, device, dtype)
         yield {"variant": variant, "help": module.VARIANTS[variant], **done}
     if on_gpu and "variant" not in asked and hasattr(module, "tables"):
-        for table in module.tables(shape, device):
-            yield {"table": dataclasses.asdict(table)}
+        with _shape_errors(_shape_is_given(asked)):
+            found: list[dict[str, object]] = [
+                {"table": dataclasses.asdict(table)} for table in module.tables(shape, device)
+            ]
+        yield from found
+
+
+def _shape_is_given(asked: Mapping[str, Any]) -> bool:
+    return any(name not in _OWN for name in asked)
 
 
 @contextlib.contextmanager
