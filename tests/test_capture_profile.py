@@ -76,6 +76,13 @@ def test_options_that_make_no_sense_are_a_usage_error_on_any_machine(words: list
         parse("llama8b", *words)
 
 
+@pytest.mark.parametrize("words", [["--heads", "0"], ["--batch", "0", "--graph"], ["--steps", "0"]])
+def test_zeros_of_a_kernel_are_a_usage_error_on_any_machine(words: list[str]) -> None:
+    with pytest.raises(UsageError, match=f"mla: {words[0]} must be 1 or more"):
+        parse("mla", *words)
+    assert parse("mla", "--gate", "0")[0].arguments == ("--gate", "0")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

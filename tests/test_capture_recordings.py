@@ -40,14 +40,13 @@ def test_defaults_of_a_bundled_workload() -> None:
     assert defaults["--batch"] == "1" and defaults["--graph"] is False
 
 
-def test_a_recording_answers_for_any_number_of_steps_unless_one_is_asked_for(tmp_path: Path) -> None:
+def test_a_recording_answers_for_any_number_of_steps(tmp_path: Path) -> None:
     entry = {"file": "a.sqlite", "title": "a", "workload": "toy", "options": {"steps": 6, "ctx": 1024, "graph": True}}
     (tmp_path / "manifest.json").write_text(json.dumps({"recordings": [entry]}))
     asked: dict[str, str | bool] = {"--steps": "12", "--ctx": "1024", "--graph": True}
-    found = find_recording(tmp_path, "toy", asked, any_steps=True)
+    found = find_recording(tmp_path, "toy", asked)
     assert found is not None and found.command({"--steps": "12", "--ctx": "1024"}) == "tracelab profile toy --graph"
-    assert find_recording(tmp_path, "toy", asked) is None
-    assert find_recording(tmp_path, "toy", asked | {"--ctx": "512"}, any_steps=True) is None
+    assert find_recording(tmp_path, "toy", asked | {"--ctx": "512"}) is None
 
 
 def test_options_of_workload_and_tracelab_are_split() -> None:

@@ -70,7 +70,10 @@ def _starved(view: View, use: Underfill, work: PhaseWork | None) -> Finding:
         return Finding("starved-grid", title, why, max(use.saving_ns, use.time_ns - work.floor_ns))
     if work.floor_ns < _NEXT_TO_NOTHING * work.busy_ns:
         if use.calls >= _MANY_CALLS and use.time_ns >= _SERIAL_NS:
-            why = f"{known}: {use.calls:.4g} launches of it a step; group their work in one launch that fills the GPU."
+            why = (
+                f"{known}: {use.calls:.4g} launches of it a step; do their work, where there is any, in one that fills "
+                "the GPU."
+            )
             return Finding("starved-grid", title, why, max(use.saving_ns, use.time_ns - work.floor_ns))
         why = (
             f"{known}: the phase has next to nothing to move; fuse the kernel with a neighbour, or give it more blocks."

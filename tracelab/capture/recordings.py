@@ -46,17 +46,19 @@ def recordings(folder: Path) -> tuple[Recording, ...]:
         raise InputError(f"the list of recordings {manifest} is damaged: {error!r}") from error
 
 
-def find_recording(folder: Path, workload: str, options: Options, *, any_steps: bool = False) -> Recording | None:
-    """The recording of `workload` made with exactly `options`, None if there is none.
+def find_recording(folder: Path, workload: str, options: Options) -> Recording | None:
+    """The recording of `workload` made with `options`, None if there is none.
 
-    With `any_steps` it may have another number of steps: each is like the others, so nobody misses some.
+    It may have another number of steps: each is like the others, so nobody misses some.
     """
-    loose = {"--steps"} if any_steps else set()
     for recording in recordings(folder):
-        kept = {name: value for name, value in recording.options.items() if name not in loose}
-        if recording.workload == workload and kept == {n: v for n, v in options.items() if n not in loose}:
+        if recording.workload == workload and _but_steps(recording.options) == _but_steps(options):
             return recording
     return None
+
+
+def _but_steps(options: Options) -> dict[str, str | bool]:
+    return {name: value for name, value in options.items() if name != "--steps"}
 
 
 def workload_defaults(module: Path) -> dict[str, str | bool]:

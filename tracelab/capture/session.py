@@ -144,8 +144,7 @@ def _recording_of(request: Request, workload: Workload, samples: Path) -> Record
         )
     defaults = workload_defaults(workload.source)
     asked = resolve(request.arguments, defaults, workload.name)
-    counted = any(word.partition("=")[0] == "--steps" for word in request.arguments)
-    recording = find_recording(samples, workload.name, asked, any_steps=not counted)
+    recording = find_recording(samples, workload.name, asked)
     if recording is not None:
         return recording
     known = [entry.command(defaults) for entry in recordings(samples) if entry.workload == workload.name]

@@ -8,7 +8,7 @@ from typer.core import TyperCommand
 
 from tracelab.capture.recordings import resolve, split_arguments, workload_defaults
 from tracelab.errors import CaptureUnavailableError, UsageError
-from tracelab.registry import Leaf, leaves, load
+from tracelab.registry import Leaf, leaves, literal, load
 
 PROFILE_ONLY = ("--steps", "--graph")  # options of a kernel that `run` has no use for
 _ARGUMENTS = "tracelab.arguments"  # where the leaf's own words wait in click's context
@@ -64,13 +64,20 @@ def require_variant(leaf: Leaf, arguments: Sequence[str]) -> None:
 
 
 def require_options(leaf: Leaf, arguments: Sequence[str]) -> None:
-    """Raise UsageError for options of a decode step that make no sense, whether it can run here or not.
+    """Raise UsageError for options that make no sense, whether the workload can run here or not.
 
-    Decode steps import without torch; what a kernel's options may be only the kernel knows, when it runs.
+    Decode steps import without torch and check their own. Of a kernel only zeros are told: what else its shape may be
+    it knows when it runs.
     """
+    defaults = workload_defaults(leaf.path)
+    asked = resolve(arguments, defaults, leaf.name)
     if not leaf.variants:
-        resolve(arguments, workload_defaults(leaf.path), leaf.name)
         load(leaf).check(arguments)
+        return
+    allowed = {f"--{name.replace('_', '-')}" for name in literal(leaf.path, "ZERO_ALLOWED") or ()}
+    zeros = [name for name, value in asked.items() if value == "0" and defaults[name] != "0" and name not in allowed]
+    if zeros:
+        raise UsageError(f"{leaf.name}: {zeros[0]} must be 1 or more.")
 
 
 def require_packages(leaf: Leaf) -> None:
