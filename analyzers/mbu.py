@@ -66,7 +66,7 @@ def _findings(view: View, work: list[PhaseWork]) -> list[Finding]:
 
 def _far(w: PhaseWork, lost: int) -> Finding:
     takes, least = times(w.busy_ns, w.floor_ns)
-    title = f"{w.phase} takes {takes}, {ratio(w.busy_ns / max(w.floor_ns, 1))} its floor of {least}."
+    title = f"{w.phase} takes {takes}, {ratio(w.times_floor)} its floor of {least}."
     if w.bound_by == "flops":
         evidence = f"It must compute for that long; it reaches {percent(w.floor_ns / w.busy_ns, 0)} of the peak."
     else:

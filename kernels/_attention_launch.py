@@ -1,6 +1,5 @@
 """Launches of flash attention, and what the compiler must make of their kernels."""
 
-import functools
 import math
 from typing import Any
 
@@ -13,6 +12,7 @@ from tracelab.kernels._attention_device import flash_kernel, serial_kernel
 from tracelab.kernels._attention_hopper import hopper_kernel
 from tracelab.kernels._attention_shape import FLASH, Tile
 from tracelab.kernels._compile import CompileSpec
+from tracelab.kernels._device import sm_count
 from tracelab.kernels._kernel import INTERPRETED
 
 DIM = 128  # head_dim of the sm_90 kernel
@@ -95,18 +95,13 @@ def _launch_specialised(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: 
     per_head = q.shape[2] // QUERIES
     tiles = q.shape[0] * q.shape[1] * per_head
     # Causal tiles differ in length: a block a tile, started as others end, keeps all SMs busy to the end.
-    blocks = tiles if causal else min(tiles, _multiprocessors(q.device))
+    blocks = tiles if causal else min(tiles, sm_count(q.device))
     maps = [
         SwizzledMap.from_tensor(x.view(-1, DIM), [rows, DIM], LAYOUT)
         for x, rows in zip((q, k, v, out), MAP_ROWS.values(), strict=True)
     ]
     scale_log2 = math.log2(math.e) / math.sqrt(DIM)
     hopper_kernel[(blocks,)](*maps, tiles, per_head, scale_log2, CAUSAL=causal, num_warps=4)
-
-
-@functools.cache
-def _multiprocessors(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def compile_specs() -> tuple[CompileSpec, ...]:

@@ -20,9 +20,9 @@ import triton
 from tracelab.kernels._compile import CompileSpec
 from tracelab.kernels._gemv_device import gemv_row, gemv_tile, silu_mul
 from tracelab.kernels._kernel import INTERPRETED
+from tracelab.kernels._split_plan import SMS
 
 WHOLE_ROW = 4096  # elements of x that 4 warps hold beside 4 weight rows without spilling
-SMS = 132  # H200 and H100 SXM (NVIDIA data sheets)
 MIN_BLOCKS = 120  # of a grid: fewer than a tenth of the SMs stay empty
 LARGEST_TILED_BATCH = 64
 SCRATCH_BYTES = 64 << 20  # parts of split products, and gate and up of large batches

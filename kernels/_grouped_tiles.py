@@ -1,11 +1,11 @@
 """How blocks of the grouped GEMM divide the work: the shipped tiles, which one for which rows, their constants."""
 
-import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from tracelab.kernels._device import sm_count
 from tracelab.kernels._kernel import INTERPRETED
 
 INTERPRETED_BLOCKS = 3  # the interpreter runs blocks one after another: few, so that each takes several tiles
@@ -67,9 +67,6 @@ def tile_for(rows: float, busy_experts: int, n: int, device: torch.device) -> Ti
     return BM64 if rows <= BM64.rows else PREFILL
 
 
-@functools.cache
 def multiprocessors(device: torch.device) -> int:
     """Of the GPU; in the interpreter a few."""
-    if device.type != "cuda":
-        return INTERPRETED_BLOCKS
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return sm_count(device) if device.type == "cuda" else INTERPRETED_BLOCKS

@@ -11,6 +11,7 @@ import torch
 
 from tracelab.kernels import _mla_launch as mla
 from tracelab.kernels import kda
+from tracelab.kernels._device import sm_count
 from tracelab.kernels._gemv import gate_up_silu, linear
 from tracelab.kernels._grouped_tiles import BM128, Tile, tile_for
 from tracelab.kernels._hybrid_ops import expand, latent_append
@@ -40,7 +41,7 @@ class Kda:
         rows = torch.arange(c.batch, device=maker.device)
         self._row_of = torch.where(rows < live, rows, -1)
         self._slots = self._row_of.to(torch.int32)
-        self._sms = kda.sm_count(maker.device)
+        self._sms = sm_count(maker.device)
         self._mix = self._form(c, maker, starved)
 
     def __call__(

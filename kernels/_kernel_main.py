@@ -21,6 +21,7 @@ from triton.errors import TritonError
 from tracelab.errors import CaptureUnavailableError, TracelabError, UsageError
 from tracelab.kernels._arguments import Parser, whole_number
 from tracelab.kernels._bench import copies_for, time_launches
+from tracelab.kernels._device import gpu_facts
 from tracelab.kernels._gpu_window import Range, profiled_window
 from tracelab.kernels._kernel import INTERPRETED, TOLERANCE, Case, Options, worst_error
 
@@ -78,7 +79,7 @@ def run_lines(module: ModuleType, asked: Mapping[str, Any]) -> Iterator[dict[str
     shape = {name: value for name, value in shape.items() if name not in _OWN}
     chosen = [str(asked["variant"])] if "variant" in asked else list(module.VARIANTS)
     yield {"tracelab.run": 1, "kernel": leaf_name(module), "dtype": str(dtype).removeprefix("torch."),
-           "options": shape, "variants": chosen, "gpu": _gpu() if on_gpu else None}  # fmt: skip
+           "options": shape, "variants": chosen, "gpu": gpu_facts() if on_gpu else None}  # fmt: skip
     for variant in chosen:
         with _shape_errors(_shape_is_given(asked)):
             done = _measured(module, {**shape, "variant": variant}, device, dtype)
@@ -171,11 +172,6 @@ def _record(name: str, options: Options, case: Case) -> dict[str, object]:
         "phases": {name: {"bytes": bytes_per_step, "flops": flops_per_step}},
         "variant": {**options, "calls_per_step": case.copies},
     }
-
-
-def _gpu() -> dict[str, object]:
-    facts = torch.cuda.get_device_properties(0)
-    return {"name": facts.name, "sm_count": facts.multi_processor_count, "memory_bytes": facts.total_memory}
 
 
 def _parse(module: ModuleType, argv: Sequence[str] | None) -> dict[str, Any]:

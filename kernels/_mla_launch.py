@@ -8,12 +8,13 @@ import torch
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from tracelab.kernels._device import sm_count
 from tracelab.kernels._kernel import INTERPRETED
 from tracelab.kernels._mla_device import mla_batched, mla_merge, mla_per_head
 from tracelab.kernels._mla_few import mla_few_heads
 from tracelab.kernels._mla_many import mla_many_heads
-from tracelab.kernels._split_kv_launch import dependent_launches, sm_count
-from tracelab.kernels._split_plan import SplitPlan, ceil_div, split_plan
+from tracelab.kernels._split_kv_launch import dependent_launches
+from tracelab.kernels._split_plan import SplitPlan, ceil_div, power_of_two, split_plan
 
 LOG2E = math.log2(math.e)
 LATENT, ROPE = 512, 64  # of DeepSeek-V2/V3, Kimi K2 and Kimi-Linear; the warp-specialised kernels know no others
@@ -182,7 +183,7 @@ def merge_pieces(rows: int, latent: int, sms: int) -> int:
 def merge_chunk(splits: int, pieces: int, latent: int) -> int:
     """Slices that a block of the merge holds at a time: a power of two, no more than there are."""
     form = MERGE_FORMS[pieces]
-    return max(1, min(1 << (splits - 1).bit_length(), form.floats * 32 * form.warps * pieces // latent))
+    return max(1, min(power_of_two(splits), form.floats * 32 * form.warps * pieces // latent))
 
 
 def decode(
@@ -255,7 +256,7 @@ def merge(
     pieces, value_dim = scratch.pieces.shape[1:]
     if value_dim & (value_dim - 1):
         raise ValueError(f"the value dimension {value_dim} must be a power of two")
-    rounded = 1 << (splits - 1).bit_length()
+    rounded = power_of_two(splits)
     mla_merge[(rows, pieces)](
         scratch.part, scratch.stats, w_uv, latent, value, scratch.pieces, scratch.counters, w_uv.shape[0], splits,
         LATENT=width, VALUE=value_dim, PIECES=pieces, SPLITS=rounded,

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from tracelab.kernels._device import sm_count
 from tracelab.kernels._kernel import INTERPRETED
 from tracelab.kernels._split_kv_device import split_kv_decode, split_kv_merge
-from tracelab.kernels._split_plan import GATE_TOKENS, SMS, SplitPlan, split_plan
+from tracelab.kernels._split_plan import GATE_TOKENS, SplitPlan, power_of_two, split_plan
 
 MIN_ROWS = 16  # rows of the matrix instruction (PTX mma.m16n8k16); fewer query heads are padded to it
 LAST_BLOCK_FLOATS = 8192  # of partials in its registers at once: 16 slices × 4 rows × 128, 64 a thread of 128
@@ -60,12 +61,6 @@ class Scratch:
         """Fill all partials with NaN; the counters carry no result and stay."""
         for buffer in (self.m, self.l, self.acc):
             buffer.fill_(math.nan)
-
-
-@functools.cache
-def sm_count(device: torch.device) -> int:
-    """SMs of the device; those of the H200 where there is no GPU."""
-    return SMS if device.type == "cpu" else int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @functools.cache
@@ -168,8 +163,3 @@ def merge_constants(splits: int, group: int, head_dim: int, *, pdl: bool) -> dic
     return {
         "GROUP": group, "HEAD_DIM": head_dim, "COLUMNS": columns, "SLICES": slices, "PDL": pdl
     }  # fmt: skip
-
-
-def power_of_two(count: int) -> int:
-    """The least power of two that is not below `count`."""
-    return 1 << (count - 1).bit_length()

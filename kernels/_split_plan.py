@@ -56,3 +56,8 @@ def split_plan(
 def ceil_div(count: int, size: int) -> int:
     """How many pieces of `size` hold `count`."""
     return -(-count // size)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tracelab.errors import CaptureUnavailableError, TracelabError, UsageError
 from tracelab.kernels._arguments import Parser, whole_number
 from tracelab.kernels._guard import Guard, parse_fail
+from tracelab.kernels._split_plan import power_of_two
 
 if TYPE_CHECKING:
     from tracelab.kernels._gpu_window import Step
@@ -130,7 +131,7 @@ def parse(workload: Workload, argv: Sequence[str] | None) -> Options:
 
 def graph_rows(batch: int) -> int:
     """Rows of the graph that serves `batch`: 1, 2, 4, 8, 16, … as engines capture one graph for each of few sizes."""
-    return 1 << (batch - 1).bit_length()
+    return power_of_two(batch)
 
 
 def padding_note(options: Options) -> str | None:

@@ -117,9 +117,10 @@ def _run_lines() -> Iterator[dict[str, object]]:
     """First what ran where, then one object a check: `check`, `ok`, `measured`, `limit`."""
     import torch
 
-    facts = torch.cuda.get_device_properties(0)
-    gpu = {"name": facts.name, "sm_count": facts.multi_processor_count, "memory_bytes": facts.total_memory}
-    yield {"tracelab.run": 1, "kernel": "guard", "dtype": "float32", "options": {}, "variants": [], "gpu": gpu}
+    from tracelab.kernels._device import gpu_facts
+
+    head = {"tracelab.run": 1, "kernel": "guard", "dtype": "float32", "options": {}, "variants": []}
+    yield {**head, "gpu": gpu_facts()}
     for line in run_check(torch.device("cuda")):
         facts_of_line = asdict(line)
         yield {"check": facts_of_line.pop("name"), **facts_of_line}

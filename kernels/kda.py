@@ -25,12 +25,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from tracelab.kernels._compile import CompileSpec
+from tracelab.kernels._device import sm_count
 from tracelab.kernels._kda_chain import conv_silu, eager, gated_norm, recurrent
 from tracelab.kernels._kda_data import TAPS, Cache, Token, Weights, reference, work
 from tracelab.kernels._kda_device import fused, fused_sliced
 from tracelab.kernels._kda_inputs import Inputs, Shape, slot_tables
 from tracelab.kernels._kernel import TOLERANCE, Case, Options, Tensors, Work, poisoned
 from tracelab.kernels._kernel_main import main
+from tracelab.kernels._split_plan import SMS
 
 __all__ = ["Cache", "Chain", "Plan", "Scratch", "Token", "Weights", "case", "decode_plan", "step", "step_unfused"]
 
@@ -56,7 +58,6 @@ DEFAULTS = {
 }
 CHECK = {"batch": 3, "heads": 3, "key_dim": 64, "value_dim": 32, "null_rows": 1}
 
-SMS = 132  # of an H200 (NVIDIA data sheet), assumed where there is no GPU
 POSITION = 1021  # of the new token in a case: its place in the ring is not the first
 EAGER_KERNELS = 55  # of one row, bf16 activations and an fp32 state, by torch's profiler; of more rows see `_kernels`
 FEWEST_ROWS = 8  # where tiles of 16 leave SMs empty: as fast (12 states: 3.66 µs against 3.65), on all SMs
@@ -106,10 +107,6 @@ class Chain:
 
     y: torch.Tensor
     o: torch.Tensor
-
-
-def sm_count(device: torch.device) -> int:
-    return SMS if device.type == "cpu" else int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def decode_plan(units: int, value_dim: int, sms: int = SMS, state_bytes: int = 4) -> Plan:

@@ -29,9 +29,9 @@ import torch
 from tracelab.kernels._kernel import Case, Options, Tensors, Work
 from tracelab.kernels._kernel_main import main
 from tracelab.kernels._split_kv_inputs import attention, contiguous, random_inputs, torch_decode
-from tracelab.kernels._split_kv_launch import MIN_ROWS, Config, Scratch, decode, decode_plan, power_of_two
+from tracelab.kernels._split_kv_launch import MIN_ROWS, Config, Scratch, decode, decode_plan
 from tracelab.kernels._split_kv_specs import compile_specs
-from tracelab.kernels._split_plan import ceil_div
+from tracelab.kernels._split_plan import ceil_div, power_of_two
 
 __all__ = ["Config", "Scratch", "case", "compile_specs", "decode", "decode_plan"]
 

@@ -61,9 +61,8 @@ def _starved(view: View, use: Underfill, work: PhaseWork | None) -> Finding:
     known = f"MBU of {use.phase} is {percent(work.mbu, 0) if work.mbu >= _ONE_PERCENT else 'below 1 %'}"
     if use.time_ns >= _SERIAL_NS * use.calls and work.mbu < _STARVED_MBU:
         each = format_time(use.time_ns / use.calls)
-        times_floor = ratio(work.busy_ns / max(work.floor_ns, 1))
         why = (
-            f"{known}, {times_floor} its floor: every block walks its part alone for up to {each}. "
+            f"{known}, {ratio(work.times_floor)} its floor: every block walks its part alone for up to {each}. "
             "Split that axis over more blocks, and read once what several blocks share."
         )
         # Split, the walk would also read faster: what is left is the floor, not the walk on all SMs.

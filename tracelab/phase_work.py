@@ -22,6 +22,11 @@ class PhaseWork:
     mbu: float | None
     bound_by: str
 
+    @property
+    def times_floor(self) -> float:
+        """Busy time in units of the floor."""
+        return self.busy_ns / max(self.floor_ns, 1)
+
 
 def busy_by_phase(view: View) -> NDArray[np.float64]:
     """Mean busy time per step of each phase code (ns, overlaps shared evenly)."""

@@ -51,9 +51,8 @@ def _finding(row: Row, work: PhaseWork) -> Finding:
         f"{shorten(row['kernel'])} runs {row['blocks']} blocks in {row['waves']:.1f} waves, one block per SM ({size}): "
         f"{format_time(row['time_ns_per_step'])}, {percent(row['share'])} of GPU time."
     )
-    times_floor = ratio(work.busy_ns / max(work.floor_ns, 1))
     evidence = (
-        f"{work.phase} takes {times_floor} its floor. More blocks would only queue: make a block smaller "
+        f"{work.phase} takes {ratio(work.times_floor)} its floor. More blocks would only queue: make a block smaller "
         f"({_SIZE[_limiter(row)]}), or let one block serve more of the work that is read again."
     )
     return Finding("waves", title, evidence, max(0, row["time_ns_per_step"] - work.floor_ns))

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 
+from tracelab.kernels._cudart import Dim3, LaunchConfig
+
 HIDDEN, HEADS, HEAD_DIM, VOCAB = 1024, 16, 64, 4096
 THREADS = 256
 SCRATCH_FLOATS = 576  # beside the scores: one float a thread for reductions, and room to spare
@@ -54,25 +56,6 @@ extern "C" __global__ void attend(const float* query, const float* cache, float*
     }
 }
 """
-
-
-class Dim3(ctypes.Structure):
-    """CUDA's dim3."""
-
-    _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint))
-
-
-class LaunchConfig(ctypes.Structure):
-    """cudaLaunchConfig_t (driver_types.h)."""
-
-    _fields_ = (
-        ("grid", Dim3),
-        ("block", Dim3),
-        ("shared_bytes", ctypes.c_size_t),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("attribute_count", ctypes.c_uint),
-    )
 
 
 @dataclass(frozen=True)

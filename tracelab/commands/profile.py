@@ -82,10 +82,11 @@ def request_from(ctx: typer.Context, values: Mapping[str, Any]) -> Request:
     chosen = None if command is not None else _workload(name)
     arguments = kernel_arguments(ctx)
     if chosen is not None:
-        require_variant(leaves("kernels")[chosen.name], arguments)
-        require_options(leaves("kernels")[chosen.name], arguments)
-        if has_gpu() and leaves("kernels")[chosen.name].variants:
-            require_packages(leaves("kernels")[chosen.name])
+        leaf = leaves("kernels")[chosen.name]
+        require_variant(leaf, arguments)
+        require_options(leaf, arguments)
+        if leaf.variants and has_gpu():
+            require_packages(leaf)
     if ctx.args:
         raise UsageError(f"{ctx.args[0]!r} is no option of `tracelab profile` or of the workload.")
     return Request(
