@@ -54,7 +54,7 @@ def known_kernel(name: str) -> Leaf | None:
 
 
 def require_variant(leaf: Leaf, arguments: Sequence[str]) -> None:
-    """Raise UsageError, naming those there are, if the words ask for a variant that the kernel has not."""
+    """Raise UsageError for a variant that the kernel has not, naming those it has, and for words it does not know."""
     variants = leaf.variants
     if not variants:
         return

@@ -14,7 +14,6 @@ import typer
 
 from tracelab.capture.gpu import has_gpu
 from tracelab.capture.progress import Progress
-from tracelab.capture.recordings import resolve, workload_defaults
 from tracelab.commands.kernel_command import (
     PROFILE_ONLY,
     kernel_arguments,
@@ -53,7 +52,6 @@ def run(ctx: typer.Context, **values: Any) -> None:
     if {word.partition("=")[0] for word in arguments} & set(PROFILE_ONLY):
         raise UsageError("--graph and --steps belong to `tracelab profile`; `tracelab run` times single launches.")
     require_variant(leaf, arguments)
-    resolve(arguments, workload_defaults(leaf.path), leaf.name)
     require_packages(leaf)
     lines: list[Mapping[str, Any]] = []
     failure = _measure(leaf, arguments, lines)
