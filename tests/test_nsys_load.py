@@ -96,6 +96,31 @@ def test_absent_tables_are_empty(tmp_path: Path, absent: str) -> None:
     assert len(load_trace(path).ops) == 9
 
 
+ENV = "TARGET_INFO_SYSTEM_ENV"
+
+
+def with_driver() -> TinyTrace:
+    """A trace that names its driver, among other properties of the system."""
+    trace = eager().row(ENV, name="CudaDriverVersion", value="13000").row(ENV, name=None, value=None)
+    return trace.row(ENV, name="NvDriverVersion", value="580.159.04").row(ENV, name="NvDriverVersion", value="470.1")
+
+
+def test_the_driver_is_read(tmp_path: Path) -> None:
+    assert loaded(with_driver(), tmp_path).driver == "580.159.04"
+
+
+@pytest.mark.parametrize("absent", [ENV, f"{ENV}.name", f"{ENV}.value"])
+def test_a_driver_that_is_not_told_is_none(tmp_path: Path, absent: str) -> None:
+    assert loaded(with_driver().without(absent), tmp_path).driver is None
+    row = with_driver().sql(f"DELETE FROM {ENV} WHERE name = 'NvDriverVersion'")
+    assert loaded(row, tmp_path / "row.sqlite").driver is None
+
+
+def test_the_driver_is_no_part_of_the_document(tmp_path: Path) -> None:
+    plain = document(eager().save(tmp_path))
+    assert document(with_driver().save(tmp_path)) == plain
+
+
 @pytest.mark.parametrize(
     "absent",
     [

@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from fake_nsys import HOME, TOKEN, make_export
 
 from tracelab.capture import redact
 from tracelab.capture.scrub import Scrubbed, scrub
+from tracelab.capture.scrub_schema import keeps_property
 from tracelab.errors import InputError
+from tracelab.load import load_trace
 
 CORPUS = os.environ.get("TRACELAB_CORPUS")
 CORPUS_FILES = sorted(Path(CORPUS).glob("*.sqlite")) if CORPUS else []
@@ -75,9 +77,76 @@ def test_only_harmless_settings_and_messages_are_kept(scrubbed: tuple[Path, Scru
     assert texts == ["Number of CUDA events collected: \t3.", "(removed)"]
 
 
+VERSIONS = [("NvDriverVersion", "580.159.04"), ("CudaDriverVersion", "13000")]
+SYSTEM_ENV = "(globalVid INTEGER, devStateName TEXT, name TEXT, nameEnum INTEGER, value TEXT)"
+
+
+def with_system_env(path: Path, pairs: Sequence[tuple[str, str | bytes]], deleted: str = "") -> Path:
+    """An export whose system table has all its columns and these rows; `deleted` leaves its bytes in a freed page."""
+    make_export(path)
+    with closing(sqlite3.connect(path)) as database:
+        ((environment,),) = database.execute("SELECT value FROM TARGET_INFO_SYSTEM_ENV").fetchall()
+        database.execute("DROP TABLE TARGET_INFO_SYSTEM_ENV")
+        database.execute(f"CREATE TABLE TARGET_INFO_SYSTEM_ENV {SYSTEM_ENV}")
+        fill = "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (281474976710656, ?, CAST(? AS TEXT), 205, CAST(? AS TEXT))"
+        # A state and a property name of the user's, and an environment that is no valid text.
+        database.execute(fill, ("state-of-alice", "DeviceEnvironment", environment.encode() + b"\0CITY=K\xf6ln-secret"))
+        database.executemany(fill, [("state-of-alice", name, value) for name, value in pairs])
+        database.execute(fill, ("", "Deleted", deleted * 2000))
+        database.commit()
+        database.execute("PRAGMA secure_delete = OFF")
+        database.execute("DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Deleted'")
+        database.commit()
+    return path
+
+
+def test_of_the_system_table_two_versions_stay_and_every_secret_goes(tmp_path: Path) -> None:
+    beside = [("OsDescription", "Ubuntu of alice"), ("NvDriverVersionOfAlice", "1.2"), ("Serial", "7777.8888")]
+    source = with_system_env(tmp_path / "full.sqlite", [*VERSIONS, *beside], deleted="freed-secret")
+    secrets = [TOKEN.encode(), HOME.encode(), b"gpu-node-17", b"decode_fast\0", b"K\xf6ln-secret", b"state-of-alice",
+               b"Ubuntu of", b"OfAlice", b"7777.8888", b"DeviceEnvironment", b"freed-secret"]  # fmt: skip
+    before = source.read_bytes()
+    assert [secret for secret in secrets if secret not in before] == []  # the search would find each
+    done = scrub(source, tmp_path / "shared.sqlite")
+    after = (tmp_path / "shared.sqlite").read_bytes()
+    assert [secret for secret in secrets if secret in after] == []
+    assert rows(tmp_path / "shared.sqlite", "SELECT * FROM TARGET_INFO_SYSTEM_ENV") == VERSIONS
+    assert {f"TARGET_INFO_SYSTEM_ENV.{column}" for column in ("globalVid", "devStateName", "nameEnum")} <= set(
+        done.columns
+    )
+
+
+@pytest.mark.parametrize("slim", [False, True])
+def test_the_driver_survives_a_scrub(tmp_path: Path, slim: bool) -> None:
+    source = with_system_env(tmp_path / "full.sqlite", [*VERSIONS])
+    scrub(source, tmp_path / "shared.sqlite", slim=slim)
+    drivers = [load_trace(tmp_path / name).driver for name in ("full.sqlite", "shared.sqlite")]
+    assert drivers == ["580.159.04", "580.159.04"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "driver-of-bob", "580.159.04 bob", "580.159.04\n", "580.159.04\0bob", "bob 580", "580.", "580..1", "v580.1",
+     "1234567890123456", "1.2.3.4.5", "٣.٤"],
+)  # fmt: skip
+def test_a_driver_that_is_no_version_is_dropped(tmp_path: Path, value: str) -> None:
+    assert keeps_property("NvDriverVersion", "580.159.04") and not keeps_property("NvDriverVersion", value)
+    source = with_system_env(tmp_path / "full.sqlite", [("NvDriverVersion", value.encode()), VERSIONS[1]])
+    scrub(source, tmp_path / "shared.sqlite")
+    assert rows(tmp_path / "shared.sqlite", "SELECT * FROM TARGET_INFO_SYSTEM_ENV") == VERSIONS[1:]
+    assert b"bob" not in (tmp_path / "shared.sqlite").read_bytes()
+
+
+def test_a_driver_that_is_a_credential_is_dropped(tmp_path: Path) -> None:
+    pairs = [*VERSIONS, ("DeviceEnvironment", "DOOR_KEY=580.159.04")]
+    scrub(with_system_env(tmp_path / "full.sqlite", pairs), tmp_path / "shared.sqlite")
+    assert rows(tmp_path / "shared.sqlite", "SELECT * FROM TARGET_INFO_SYSTEM_ENV") == VERSIONS[1:]
+    assert b"580.159.04" not in (tmp_path / "shared.sqlite").read_bytes()
+
+
 def test_what_was_removed_is_listed(scrubbed: tuple[Path, Scrubbed]) -> None:
     _, done = scrubbed
-    assert done.tables == ("OSRT_API", "PROCESSES", "TARGET_INFO_SYSTEM_ENV")
+    assert done.tables == ("OSRT_API", "PROCESSES")
     assert {"CUPTI_ACTIVITY_KIND_KERNEL.futureColumn", "NVTX_EVENTS.jsonText", "TARGET_INFO_GPU.uuid"} <= set(
         done.columns
     )
@@ -160,6 +229,17 @@ def test_what_counts_as_a_path(text: str, clean: str) -> None:
     assert redact.Redactor(redact.Secrets(frozenset(), frozenset())).name(text.encode()) == clean
 
 
+FEWER_ROWS = {"StringIds", "META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV"}
+
+
+def driver(path: Path) -> str | None:
+    """The driver of a trace; None where it cannot be loaded, as a half-written export."""
+    try:
+        return load_trace(path).driver
+    except InputError:
+        return None
+
+
 @pytest.mark.skipif(not CORPUS_FILES, reason="TRACELAB_CORPUS is not set")
 @pytest.mark.parametrize("source", CORPUS_FILES, ids=lambda path: path.stem)
 def test_real_exports_keep_their_numbers_and_lose_the_rest(source: Path, tmp_path: Path) -> None:
@@ -168,7 +248,7 @@ def test_real_exports_keep_their_numbers_and_lose_the_rest(source: Path, tmp_pat
     before = {row[0] for row in rows(source, "SELECT name FROM sqlite_master WHERE type = 'table'")}
     after = {row[0] for row in rows(target, "SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert after == before - set(done.tables)
-    for table in sorted(after - {"StringIds", "META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA"}):
+    for table in sorted(after - FEWER_ROWS):
         query = f'SELECT count(*) FROM "{table}"'
         assert rows(target, query) == rows(source, query), table
     for table in after & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"}:
@@ -178,6 +258,8 @@ def test_real_exports_keep_their_numbers_and_lose_the_rest(source: Path, tmp_pat
         )
         assert rows(target, query) == rows(source, query), table
     assert leftovers(source, target) == set()
+    assert driver(target) == driver(source)
+    assert (driver(source) is None) == ("TARGET_INFO_SYSTEM_ENV" not in before)
 
 
 def leftovers(source: Path, target: Path) -> set[str]:
@@ -185,7 +267,8 @@ def leftovers(source: Path, target: Path) -> set[str]:
     tables = {row[0] for row in rows(source, "SELECT name FROM sqlite_master")}
     values: set[str] = set()
     if "TARGET_INFO_SYSTEM_ENV" in tables:
-        values |= {str(row[0]) for row in rows(source, "SELECT value FROM TARGET_INFO_SYSTEM_ENV")}
+        query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name NOT IN ('NvDriverVersion', 'CudaDriverVersion')"
+        values |= {str(row[0]) for row in rows(source, query)}
     if "PROCESSES" in tables:
         values |= {str(row[0]) for row in rows(source, "SELECT name FROM PROCESSES")}
     kept = " ".join(str(row[0]) for row in rows(target, "SELECT value FROM StringIds"))

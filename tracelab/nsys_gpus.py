@@ -21,7 +21,6 @@ _OLD_GPUS = tables.TableSpec(
     ("id", "numMultiprocessors", "globalMemoryBandwidth", "computeCapabilityMajor", "computeCapabilityMinor"),
     ("name",),
 )
-_SYSTEM_ENV = tables.TableSpec("TARGET_INFO_SYSTEM_ENV", (), ("name", "value"))
 _BYTES_PER_KB = 1000
 _IMPLAUSIBLE = 1 << 50  # above any memory size in bytes and any bandwidth in bytes/s
 
@@ -35,6 +34,14 @@ def read_gpus(connection: sqlite3.Connection) -> tuple[list[tuple[Gpu, int | Non
             if gpus:
                 return gpus, ()
     return [], (("no-gpu-info", "The trace does not describe its GPU; give --gpu NAME for limits and bandwidth."),)
+
+
+def read_driver(connection: sqlite3.Connection) -> str | None:
+    """Version of the GPU driver as the trace writes it (`580.159.04`), None where the trace does not say.
+
+    Of several machines in one trace it is the first one's.
+    """
+    return next((value for name, value in _system_properties(connection) if name == "NvDriverVersion" and value), None)
 
 
 def device_map(
@@ -128,13 +135,17 @@ def _old_gpus(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
 
 def _gpu_json(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
     """Second fallback: the same facts as JSON among the system's properties."""
-    keys, values = read_texts(connection, _SYSTEM_ENV, "name"), read_texts(connection, _SYSTEM_ENV, "value")
-    found = [value for key, value in zip(keys, values, strict=True) if key == "GpuInfo" and value]
+    found = [value for name, value in _system_properties(connection) if name == "GpuInfo" and value]
     try:
         entries = json.loads(found[0]) if found else []
     except ValueError:
         return []
     return [_from_json(i, entry) for i, entry in enumerate(entries if isinstance(entries, list) else [])]
+
+
+def _system_properties(connection: sqlite3.Connection) -> list[tuple[str | None, str | None]]:
+    names = read_texts(connection, tables.SYSTEM_ENV, "name")
+    return list(zip(names, read_texts(connection, tables.SYSTEM_ENV, "value"), strict=True))
 
 
 def _from_json(index: int, entry: Any) -> tuple[Gpu, int | None]:

@@ -11,7 +11,7 @@ from tracelab import nsys_tables as tables
 from tracelab.arrays import order_by
 from tracelab.errors import InputError
 from tracelab.failures import strip_version
-from tracelab.nsys_gpus import device_map, read_gpus
+from tracelab.nsys_gpus import device_map, read_driver, read_gpus
 from tracelab.nsys_nvtx import Marks, RawRanges, read_nvtx
 from tracelab.nsys_ops import RawOps, link_calls, read_ops
 from tracelab.nsys_raw import Identities, Names, read_strings
@@ -22,7 +22,7 @@ Columns = dict[str, I64]
 
 # Without these a SQLite file is no finished export: every exporter writes StringIds first and the target's description
 # or the recorded events after it (seen: an exporter that stopped with an error leaves StringIds and ProcessStreams).
-_FINISHED = ("TARGET_INFO_GPU", "ANALYSIS_DETAILS", "TARGET_INFO_SYSTEM_ENV", tables.KERNEL.name, tables.RUNTIME.name)
+_FINISHED = ("TARGET_INFO_GPU", "ANALYSIS_DETAILS", tables.SYSTEM_ENV.name, tables.KERNEL.name, tables.RUNTIME.name)
 
 
 def load_nsys_sqlite(path: Path, shown_as: Path | None = None) -> Trace:
@@ -113,6 +113,7 @@ def _load(connection: sqlite3.Connection, path: Path) -> Trace:
         graph_mode=_graph_mode(connection),
         loss=raw.ops.loss,
         notes=(*notes, *mapping_notes, *raw.ranges.notes, *raw.marks.notes),
+        driver=read_driver(connection),
     )
 
 

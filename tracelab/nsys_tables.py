@@ -58,6 +58,7 @@ DETAILS = TableSpec("ANALYSIS_DETAILS", ("duration",))
 EXPORT_META = TableSpec("META_DATA_EXPORT", (), ("name", "value"))
 EXPORT_META_OLD = TableSpec("EXPORT_META_DATA", (), ("name", "value"))
 CAPTURE_META = TableSpec("META_DATA_CAPTURE", (), ("name", "value"))
+SYSTEM_ENV = TableSpec("TARGET_INFO_SYSTEM_ENV", (), ("name", "value"))
 
 COPY_KINDS = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP",

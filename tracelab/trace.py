@@ -169,7 +169,11 @@ class Loss:
 
 @dataclass(frozen=True)
 class Trace:
-    """One loaded trace. `processes` and `threads` are the profiler's 64-bit ids, unsigned; `devices[d]` is the GPU."""
+    """One loaded trace. `processes` and `threads` are the profiler's 64-bit ids, unsigned; `devices[d]` is the GPU.
+
+    `driver` is the version of the GPU driver as the trace writes it (`580.159.04`; nsys 2022 and older `52510517`),
+    None where the trace does not say.
+    """
 
     path: str
     format: str
@@ -190,6 +194,7 @@ class Trace:
     graph_mode: str | None
     loss: Loss
     notes: tuple[tuple[str, str], ...] = ()
+    driver: str | None = None
 
     def pid(self, process: int) -> int:
         """Operating-system process id: bits 24 to 47 of the profiler's id."""

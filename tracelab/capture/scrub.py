@@ -100,6 +100,7 @@ def _add_functions(database: sqlite3.Connection, redactor: Redactor) -> None:
     database.create_function("clean_name", 1, redactor.name, deterministic=True)
     database.create_function("clean_overhead", 1, redactor.overhead, deterministic=True)
     database.create_function("keeps_setting", 2, lambda name, value: schema.keeps_setting(str(name), str(value)))
+    database.create_function("keeps_property", 2, lambda name, value: schema.keeps_property(str(name), str(value)))
     database.create_function("keeps_diagnostic", 1, lambda text: schema.keeps_diagnostic(str(text)))
 
 
@@ -124,9 +125,19 @@ def _copy_tables(database: sqlite3.Connection, columns: dict[str, tuple[str, ...
 def _copy_table(database: sqlite3.Connection, table: str, kept: Kept, chosen: list[str]) -> None:
     types = ", ".join(f'"{column}" {_type(kept, column)}' for column in chosen)
     values = ", ".join(_expression(table, kept, column) for column in chosen)
-    where = " WHERE keeps_setting(name, value)" if "META_DATA" in table else ""
     database.execute(f'CREATE TABLE main."{table}" ({types})')
-    database.execute(f'INSERT INTO main."{table}" SELECT {values} FROM src."{table}"{where} ORDER BY rowid')
+    database.execute(f'INSERT INTO main."{table}" SELECT {values} FROM src."{table}"{_rows(table)} ORDER BY rowid')
+
+
+def _rows(table: str) -> str:
+    """The SQL that picks the rows the copy may hold of a table."""
+    if "META_DATA" in table:
+        return " WHERE keeps_setting(name, value)"
+    if table == "TARGET_INFO_SYSTEM_ENV":
+        # Judged as it would be copied: a version from which a secret was removed is none. As bytes, since the
+        # environment beside it need not be valid text.
+        return " WHERE keeps_property(clean_name(CAST(name AS BLOB)), clean_name(CAST(value AS BLOB)))"
+    return ""
 
 
 def _type(kept: Kept, column: str) -> str:

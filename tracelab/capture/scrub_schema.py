@@ -80,6 +80,7 @@ TABLES: dict[str, Kept] = {
     "META_DATA_EXPORT": Kept((), texts=("name", "value")),
     "EXPORT_META_DATA": Kept((), texts=("name", "value")),
     "META_DATA_CAPTURE": Kept((), texts=("name", "value")),
+    "TARGET_INFO_SYSTEM_ENV": Kept((), texts=("name", "value")),  # of its rows two, see `keeps_property`
     "DIAGNOSTIC_EVENT": Kept(("timestamp", "timestampType", "source", "severity", "globalPid"), texts=("text",)),
 }
 ENUM = Kept(("id",), texts=("name", "label"))
@@ -94,6 +95,10 @@ _SETTING = re.compile(
     r"|TRACE_AFTER_FORK_BEFORE_EXEC|EXPORT_(PRODUCT|SCHEMA|PARAM)_[A-Z_]+|EXPORT_LAZY|EXPORT_PLATFORM|EXPORT_ARCH"
 )
 _SETTING_VALUE = re.compile(r"[\w. -]{0,40}")
+
+# Of the system's properties, which hold the whole environment, the two versions; as `580.159.04`, `52510517`, `13000`.
+_PROPERTIES = frozenset({"NvDriverVersion", "CudaDriverVersion"})
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
 
 # Messages of nsys without a word of the user's, as seen in 2024.6 to 2026.2.
 _DIAGNOSTIC = re.compile(
@@ -116,6 +121,11 @@ _DIAGNOSTIC = re.compile(
 def keeps_setting(name: str, value: str) -> bool:
     """True if a row of a META_DATA table may be kept."""
     return _SETTING.fullmatch(name) is not None and _SETTING_VALUE.fullmatch(value) is not None
+
+
+def keeps_property(name: str, value: str) -> bool:
+    """True if a row of TARGET_INFO_SYSTEM_ENV may be kept: a driver's version, and one that can be nothing else."""
+    return name in _PROPERTIES and _VERSION.fullmatch(value) is not None
 
 
 def keeps_diagnostic(text: str) -> bool:
