@@ -1,16 +1,18 @@
 """The run folder: what may be shared at its top, what holds environment and arguments in `private/`."""
 
+import contextlib
 import re
 import shlex
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tracelab.errors import TracelabError, UsageError
 
 RUNS = "tracelab-runs"
+TRACE = "trace.sqlite"
 # An nsys capture of a few seconds takes 1 to 50 MB as report and up to ten times that as SQLite, twice in one folder.
 MIN_FREE_BYTES = 200_000_000
 
@@ -40,7 +42,7 @@ class RunFolder:
     @property
     def trace(self) -> Path:
         """The SQLite export that was analysed."""
-        return self.path / "trace.sqlite"
+        return self.path / TRACE
 
     @property
     def note(self) -> str:
@@ -64,19 +66,11 @@ def make_run_folder(name: str, given: Path | None, *, keep_environment: bool = F
     Raises UsageError if `given` is a file or a folder with something in it, TracelabError if it cannot be written or
     the disk is full.
     """
-    path = given if given is not None else _fresh(name)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} exists already; name a new or empty folder with -o")
+    path = make_own_folder(name, given)
     folder = RunFolder(path, shared_environment=keep_environment)
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
+    with _written(path):
         folder.private.mkdir(mode=0o700)
         free_bytes = shutil.disk_usage(path).free
-    except OSError as error:
-        raise TracelabError(
-            f"the run folder {path} cannot be written: {error.strerror}; name another with -o"
-        ) from error
     if free_bytes < MIN_FREE_BYTES:
         remove_if_empty(folder)
         raise TracelabError(
@@ -84,6 +78,28 @@ def make_run_folder(name: str, given: Path | None, *, keep_environment: bool = F
             f"{MIN_FREE_BYTES / 1e6:.0f} MB; name a folder on another disk with -o"
         )
     return folder
+
+
+def make_own_folder(name: str, given: Path | None) -> Path:
+    """Make `given`, or `tracelab-runs/NAME-TIME`, with mode 0700; raises as `make_run_folder` does."""
+    path = given if given is not None else _fresh(name)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} exists already; name a new or empty folder with -o")
+    with _written(path):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
+    return path
+
+
+def traces_of(path: Path) -> list[Path]:
+    """The traces that a user names with one path: of a run folder its trace, of a folder of repeated captures all of
+    theirs in numeric order. Any other path is itself, so that loading it says what is wrong with it."""
+    try:
+        if (path / TRACE).is_file():
+            return [path / TRACE]
+        return [folder / TRACE for folder in _numbered(path) if (folder / TRACE).is_file()] or [path]
+    except OSError:  # no folder, or none that may be read
+        return [path]
 
 
 def write_command(folder: RunFolder, command_line: Sequence[str]) -> None:
@@ -98,6 +114,22 @@ def remove_if_empty(folder: RunFolder) -> None:
     for path in (folder.private, folder.path):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TracelabError(
+            f"the run folder {path} cannot be written: {error.strerror}; name another with -o"
+        ) from error
+
+
+def _numbered(path: Path) -> list[Path]:
+    """What is named by a number in a folder, in the order of the numbers."""
+    found = [entry for entry in path.iterdir() if re.fullmatch(r"[0-9]+", entry.name)]
+    return sorted(found, key=lambda entry: int(entry.name))
 
 
 def _fresh(name: str) -> Path:

@@ -2,14 +2,15 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tracelab.capture import gpu
 from tracelab.capture.command import CaptureOptions
-from tracelab.capture.folder import RunFolder, make_run_folder, remove_if_empty, write_command
-from tracelab.capture.nsys import find_nsys, require_importer
-from tracelab.capture.outcome import LOG, NothingCapturedError
+from tracelab.capture.folder import RunFolder, make_own_folder, make_run_folder, remove_if_empty, write_command
+from tracelab.capture.nsys import Nsys, find_nsys, require_importer
+from tracelab.capture.outcome import LOG, NothingCapturedError, describe_exit
 from tracelab.capture.progress import Progress
 from tracelab.capture.recordings import Recording, find_recording, recordings, resolve, workload_defaults
 from tracelab.capture.run import Capture, capture, require_program
@@ -38,6 +39,7 @@ class Request:
     output: Path | None = None
     keep_environment: bool = False
     replay: bool = True
+    repeat: int = 1
 
     @property
     def name(self) -> str:
@@ -54,6 +56,19 @@ class Session:
     capture: Capture | None
     recording: str | None
 
+    @property
+    def program_exit_code(self) -> int:
+        """The program's own exit code, 0 where a recording stands in for it."""
+        return 0 if self.capture is None else self.capture.program_exit_code
+
+    @property
+    def ending(self) -> str:
+        """How the program ended, in words; empty where it ended with 0 and by itself."""
+        notes = () if self.capture is None else self.capture.notes
+        if self.program_exit_code == 0 and not notes:
+            return ""
+        return "; ".join((f"the program ended with {describe_exit(self.program_exit_code)}", *notes))
+
 
 def profile_session(request: Request, samples: Path, progress: Progress) -> Session:
     """Capture what `request` asks for; on a machine without any GPU take the matching recording of `samples`.
@@ -61,14 +76,44 @@ def profile_session(request: Request, samples: Path, progress: Progress) -> Sess
     Raises CaptureUnavailableError where nothing can be captured and no recording answers, UsageError for a program or
     option that does not exist, and the reasons of `capture` when nothing was captured.
     """
+    nsys = _ready_nsys(request)
+    return _replay(request, samples) if nsys is None else _capture(request, nsys, progress)
+
+
+def profile_sessions(request: Request, samples: Path, progress: Progress) -> Iterator[Session]:
+    """Capture `request.repeat` times, each in its own process and in its own numbered folder of one run folder.
+
+    Each capture runs when the caller takes it, so that it can be analysed before the next one costs time. What can be
+    told before any of them is raised at once; both raise what `profile_session` does.
+    """
+    nsys = _ready_nsys(request)
+    if nsys is None:
+        return iter((_replay(request, samples),))
+    return _captures(request, nsys, make_own_folder(request.name, request.output), progress)
+
+
+def _captures(request: Request, nsys: Nsys, folder: Path, progress: Progress) -> Iterator[Session]:
+    try:
+        for number in range(1, request.repeat + 1):
+            yield _capture(replace(request, output=folder / str(number)), nsys, progress)
+    finally:
+        remove_if_empty(RunFolder(folder))
+
+
+def _ready_nsys(request: Request) -> Nsys | None:
+    """The nsys to capture with, once what was asked for is known to exist; None on a machine without any GPU."""
     if request.workload is not None:
         resolve(request.arguments, workload_defaults(request.workload.source), request.workload.name)
     else:
         require_program(request.command)
     if not gpu.has_gpu():
-        return _replay(request, samples)
+        return None
     nsys = find_nsys(request.nsys)
     require_importer(nsys)
+    return nsys
+
+
+def _capture(request: Request, nsys: Nsys, progress: Progress) -> Session:
     folder = make_run_folder(request.name, request.output, keep_environment=request.keep_environment)
     try:
         done = _captured(request, folder, capture(nsys, _command(request), _options(request), folder.private, progress))
@@ -137,7 +182,7 @@ def _of_workload(request: Request, error: TracelabError) -> TracelabError:
 
 def _recording_of(request: Request, workload: Workload, samples: Path) -> Recording:
     """The bundled recording that answers the request; raises CaptureUnavailableError, naming those there are."""
-    if request.options != CaptureOptions() or request.keep_environment:
+    if request.options != CaptureOptions() or request.keep_environment or request.repeat > 1:
         raise CaptureUnavailableError(
             "this machine has no NVIDIA GPU, and a recording cannot answer for options of the capture; give those of "
             f"{workload.name} alone"

@@ -2,20 +2,19 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tracelab import samples
 from tracelab.capture.command import GRAPH_MODES, CaptureOptions
 from tracelab.capture.gpu import has_gpu
-from tracelab.capture.outcome import describe_exit
 from tracelab.capture.progress import Progress
-from tracelab.capture.session import Request, Session, Workload, profile_session
+from tracelab.capture.session import Request, Session, Workload, profile_session, profile_sessions
+from tracelab.commands.captured import Analyse, Render, analyse_and_keep, with_note
 from tracelab.commands.kernel_command import (
     KernelCommand,
     kernel_arguments,
@@ -24,6 +23,7 @@ from tracelab.commands.kernel_command import (
     require_packages,
     require_variant,
 )
+from tracelab.commands.repeat import finish_repeated
 from tracelab.commands.shared import (
     FACTS,
     OUTPUT,
@@ -35,26 +35,14 @@ from tracelab.commands.shared import (
     selection_of,
     write,
 )
-from tracelab.errors import TracelabError, UsageError
+from tracelab.errors import UsageError
 from tracelab.registry import Leaf, leaves
 
 if TYPE_CHECKING:
-    from tracelab.report import CaptureFacts, Report
+    from tracelab.report import Report
 
 HELP = "Run a workload, or any command after `--`, under nsys and print where its time went."
 _COMMAND = "tracelab.command"  # where the program and its arguments wait in click's context
-
-
-class Analyse(Protocol):
-    """From an export to the finished report."""
-
-    def __call__(self, trace: Path, *, capture: "CaptureFacts | None", recording: str | None) -> "Report": ...
-
-
-class Render(Protocol):
-    """A report as text in the format of that name, fitted to the file `target` or, where it is None, to stdout."""
-
-    def __call__(self, report: "Report", format_name: str, target: Path | None) -> str: ...
 
 
 class ProfileCommand(KernelCommand):
@@ -98,6 +86,7 @@ def request_from(ctx: typer.Context, values: Mapping[str, Any]) -> Request:
         output=values["output"],
         keep_environment=values["keep_environment"],
         replay=not values["no_replay"],
+        repeat=values["repeat"],
     )
 
 
@@ -106,32 +95,13 @@ def finish(session: Session, analyse: Analyse, render: Render, format_name: str)
 
     Raises what `analyse` raises, with a hint to the folder that keeps the capture.
     """
-    facts = _facts(session)
-    try:
-        report = analyse(session.trace, capture=facts, recording=session.recording)
-    except TracelabError as error:
-        if session.folder is not None:
-            code = 0 if facts is None else facts.program_exit_code
-            ended = f" The program ended with {describe_exit(code)}." if code else ""
-            raise type(error)(f"{error}{ended} The capture is kept in {session.folder.path}.") from error
-        raise
-    note = session.folder.note if session.folder is not None and session.capture is not None else None
-    if session.folder is not None:
-        page, shared = session.folder.page, _without_folders(report)
-        write(_with_note(render(shared, "terminal", page), session.folder.contents if note else None), page)
-        write(render(shared, "json", session.folder.analysis), session.folder.analysis)
-    write(_with_note(render(report, format_name, None), note if format_name == "terminal" else None), None)
-    return 0 if facts is None else _program_code(session, facts.program_exit_code)
-
-
-def _without_folders(report: "Report") -> "Report":
-    """What the run folder shares names no folder of this machine: the trace lies beside it, nsys has its version."""
-    capture = report.capture
-    return replace(
-        report,
-        trace=replace(report.trace, path=Path(report.trace.path).name),
-        capture=replace(capture, nsys=Path(capture.nsys).name) if capture is not None else None,
-    )
+    report = analyse_and_keep(session, analyse, render)
+    noted = session.folder is not None and session.capture is not None and format_name == "terminal"
+    note = session.folder.note if session.folder is not None and noted else None
+    write(with_note(render(report, format_name, None), note), None)
+    if session.ending:
+        print(f"tracelab: {session.ending}", file=sys.stderr)
+    return session.program_exit_code
 
 
 def capture_options(values: Mapping[str, Any]) -> CaptureOptions:
@@ -156,17 +126,26 @@ def run(ctx: typer.Context, **values: Any) -> None:
     facts_of(values)
     request = request_from(ctx, values)
     analyse = partial(build_report, values={**values, "output": None})
-    session = profile_session(request, samples.FOLDER, Progress())
-    code = finish(session, analyse, partial(_render, values), values["format"])
+    shown = (analyse, partial(_render, values), values["format"])
+    if request.repeat > 1:
+        code = finish_repeated(profile_sessions(request, samples.FOLDER, Progress()), request.repeat, *shown)
+    else:
+        code = finish(profile_session(request, samples.FOLDER, Progress()), *shown)
     if code != 0:
         raise typer.Exit(code)
 
 
 def _parameter(
-    name: str, kind: Any, default: Any, help_text: str, *flags: str, metavar: str | None = None
+    name: str,
+    kind: Any,
+    default: Any,
+    help_text: str,
+    *flags: str,
+    metavar: str | None = None,
+    least: int | None = None,
 ) -> Parameter:
     annotation = Annotated[
-        kind, typer.Option(*flags, help=help_text, metavar=metavar, show_default=default is not None)
+        kind, typer.Option(*flags, help=help_text, metavar=metavar, show_default=default is not None, min=least)
     ]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
@@ -183,6 +162,8 @@ PARAMETERS = (
     _parameter("duration", float | None, None, "Capture S seconds, then end the program.", "--duration", metavar="S"),
     _parameter("graph_trace", str, "node", "CUDA graphs by node, or whole: graph.", "--graph-trace", metavar="MODE"),
     _parameter("nsys_arg", list[str] | None, None, "One more option for nsys.", "--nsys-arg", metavar="X"),
+    _parameter("repeat", int, 1, "Capture N times, to see how far captures differ.", "--repeat",
+               metavar="N", least=1),
     _parameter("output", Path | None, None, "Run folder instead of tracelab-runs/NAME-TIME.", "-o", "--output",
                metavar="DIR"),
     _parameter("keep_environment", bool, False, "Leave environment and arguments in the trace.", "--keep-environment"),
@@ -209,22 +190,3 @@ def _workload(name: str | None) -> Workload:
 
 def _listed(known: dict[str, Leaf]) -> str:
     return ", ".join(known) or "none"
-
-
-def _facts(session: Session) -> "CaptureFacts | None":
-    from tracelab.report import CaptureFacts  # brings numpy, which `tracelab --help` must not wait for
-
-    done = session.capture
-    return None if done is None else CaptureFacts(done.program_exit_code, str(done.nsys), done.nsys_version)
-
-
-def _program_code(session: Session, code: int) -> int:
-    notes = session.capture.notes if session.capture is not None else ()
-    if code != 0 or notes:
-        said = "".join(f"; {note}" for note in notes)
-        print(f"tracelab: the program ended with {describe_exit(code)}{said}", file=sys.stderr)
-    return code
-
-
-def _with_note(text: str, note: str | None) -> str:
-    return text if note is None else f"{text.rstrip()}\n\n{note}\n"
