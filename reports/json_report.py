@@ -1,4 +1,4 @@
-"""The whole analysis as JSON for scripts; every key carries its unit."""
+"""The whole analysis, or a comparison, as JSON for scripts; every key carries its unit."""
 
 import json
 import math
@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from tracelab.budget_result import BudgetCheck
+from tracelab.difference import Diff, Ladder
 from tracelab.report import SCHEMA, DeviceReport, Report, StepsFacts, TraceFacts
+from tracelab.reports._diff_json import check_document, diff_document, ladder_document
 
 
 def render(report: Report, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001 - one signature
     """The report as one JSON document of schema `tracelab.report/1`; names are always whole."""
-    return json.dumps(_plain(document(report)), indent=1, ensure_ascii=False, allow_nan=False)
+    return _text(document(report))
 
 
 def render_result(report: Report, analyzer: str, *, full_names: bool, width: int | None, color: bool) -> str:
@@ -24,6 +27,21 @@ def render_result(report: Report, analyzer: str, *, full_names: bool, width: int
         devices=tuple(_only(device, analyzer) for device in report.devices),
     )
     return render(alone, full_names=full_names, width=width, color=color)
+
+
+def render_diff(diff: Diff, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001
+    """A comparison as one document of schema `tracelab.diff/1`."""
+    return _text(diff_document(diff))
+
+
+def render_ladder(ladder: Ladder, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001
+    """Several comparisons as one document of schema `tracelab.ladder/1`."""
+    return _text(ladder_document(ladder))
+
+
+def render_check(check: BudgetCheck, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001
+    """A budget check as one document of schema `tracelab.check/1`."""
+    return _text(check_document(check))
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -40,6 +58,10 @@ def document(report: Report) -> dict[str, Any]:
     if report.devices:
         result["devices"] = [{"device": device.device, **_device(device)} for device in report.devices]
     return result
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _only(device: DeviceReport, analyzer: str) -> DeviceReport:

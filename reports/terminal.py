@@ -1,11 +1,16 @@
 """One page for the terminal: where the step went, how long, why, and what to do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from rich.text import Text
 
+from tracelab.budget_result import BudgetCheck
+from tracelab.difference import Diff, Ladder
 from tracelab.report import Report
+from tracelab.reports._check_page import check_blocks
+from tracelab.reports._diff_ladder_page import ladder_blocks
+from tracelab.reports._diff_page import diff_blocks
 from tracelab.reports._page_body import floor_line, phases_table, waterfall
 from tracelab.reports._page_generic import result_lines
 from tracelab.reports._page_head import devices_table, header, headline, steps_lines
@@ -15,26 +20,41 @@ from tracelab.reports._page_tail import failures, findings, notes, recording
 from tracelab.reports._page_values import all_devices, is_whole_trace
 
 _SCREEN_LINES = 46  # the page is to fit one screen; tables give up rows for that, then findings give way
-_FEWEST_ROWS = 5
-_FINDINGS = (3, 2)  # shown once the tables give up rows, and once they have no more to give
+# Rows of a table and findings, ever fewer; a changed kernel takes two lines, so a comparison gives up more.
+_REPORT_VIEWS = ((7, 3), (6, 3), (5, 3), (5, 2))
+_DIFF_VIEWS = ((7, 3), (6, 3), (5, 3), (4, 3), (3, 3), (3, 2), (3, 1), (2, 1))
 
 
 def render(report: Report, *, full_names: bool, width: int | None, color: bool) -> str:
     """The page. `width` in columns, None for a pipe: nothing is then cut or wrapped."""
-    lines: list[Line] = []
-    for view in _views(View.of(width, full_names)):
-        lines = _page(report, view)
-        if view.uncut or len(lines) <= _SCREEN_LINES:
-            break
+    lines = _on_a_screen(lambda view: _page(report, view), View.of(width, full_names), _REPORT_VIEWS)
     return text_of(lines, color=color)
 
 
-def _views(first: View) -> Iterator[View]:
-    """Ever shorter ways to show the page."""
-    yield first
-    for rows in range(first.rows - 1, _FEWEST_ROWS - 1, -1):
-        yield replace(first, rows=rows, findings=_FINDINGS[0])
-    yield replace(first, rows=_FEWEST_ROWS, findings=_FINDINGS[1])
+def render_diff(diff: Diff, *, full_names: bool, width: int | None, color: bool) -> str:
+    """The page of a comparison: the verdict first, then what changed and where the step went."""
+    view = View.of(width, full_names)
+    return text_of(_on_a_screen(lambda view: _joined(diff_blocks(diff, view)), view, _DIFF_VIEWS), color=color)
+
+
+def render_ladder(ladder: Ladder, *, full_names: bool, width: int | None, color: bool) -> str:
+    """The page of several traces in a row: each against the one before, and the last against the first."""
+    return text_of(_joined(ladder_blocks(ladder, View.of(width, full_names))), color=color)
+
+
+def render_check(check: BudgetCheck, *, full_names: bool, width: int | None, color: bool) -> str:
+    """One row per limit of a budget, those that fell short first."""
+    return text_of(_joined(check_blocks(check, View.of(width, full_names))), color=color)
+
+
+def _on_a_screen(page: Callable[[View], list[Line]], first: View, shorter: Iterable[tuple[int, int]]) -> list[Line]:
+    """The page in the first of ever shorter ways that fits a screen; a pipe gets all of it."""
+    lines = page(first)
+    for rows, findings_shown in shorter:
+        if first.uncut or len(lines) <= _SCREEN_LINES:
+            break
+        lines = page(replace(first, rows=rows, findings=min(findings_shown, first.findings)))
+    return lines
 
 
 def _page(report: Report, view: View) -> list[Line]:

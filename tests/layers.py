@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from source_tree import LEAF_FOLDERS, Source, imports
 
-# Who may import whom: kernels, capture, trace, steps and phases, analyzers, reports, command line, in this direction.
+# Who may import whom: kernels, capture, trace, steps and phases, analyzers, comparison, reports, command line, in this
+# direction.
 # A core module that is named nowhere here is of the layer "steps", so a new one needs no entry.
 WORDS = "words"  # errors, results, options, units and tables of names: imported by all, importing no other layer
 ALLOWED = {
@@ -19,16 +20,22 @@ ALLOWED = {
     "analyzers": {WORDS, "trace", "steps", "analyzers"},
     "reports": {WORDS, "reports"},
     "analysis": {WORDS, "trace", "steps"},
-    "command line": {WORDS, "capture", "trace", "steps", "analysis", "command line"},
+    "comparison": {WORDS, "trace", "steps", "analysis", "comparison"},
+    "command line": {WORDS, "capture", "trace", "steps", "analysis", "comparison", "command line"},
 }
 _LAYERS = (
-    (WORDS, r"errors|failures|gpus|kernel_names|no_kernels|occupancy|options|quantities|registry|report|result|units"),
+    (
+        WORDS,
+        r"budget_result|difference|errors|failures|gpus|kernel_names|no_kernels|occupancy|options|quantities|registry"
+        r"|report|result|units",
+    ),
     ("kernels", r"kernels\..*"),
     ("capture", r"capture(\..*)?"),
     ("trace", r"trace|arrays|load|samples|sqlite_read|nsys_\w+"),
     ("analyzers", r"analyzers\..*"),
     ("reports", r"reports\..*"),
     ("analysis", r"analysis"),
+    ("comparison", r"compare(\..*)?"),
     ("command line", r"__main__|cli|commands(\..*)?"),
 )
 _GPU_PACKAGES = {"torch", "triton", "nvtx"}

@@ -125,10 +125,11 @@ def test_analyzers_take_a_view_and_keywords_with_defaults(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", leaves("reports"))
-def test_reports_render_a_report_and_a_single_result(name: str) -> None:
+def test_reports_render_whatever_there_is_to_say(name: str) -> None:
     module = load(leaves("reports")[name])
     style = {"full_names", "width", "color"}
-    for function, before in ((module.render, 1), (module.render_result, 2)):
+    functions = {"render": 1, "render_result": 2, "render_diff": 1, "render_ladder": 1, "render_check": 1}
+    for function, before in ((getattr(module, name), before) for name, before in functions.items()):
         parameters = list(inspect.signature(function).parameters.values())
         assert {p.name for p in parameters[before:]} == style
         assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in parameters[before:])

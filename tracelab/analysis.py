@@ -83,20 +83,37 @@ def report(
     analyzers: Mapping[str, Mapping[str, Any]] | None = None,
     capture: CaptureFacts | None = None,
     recording: str | None = None,
+    views: Sequence[View] | None = None,
 ) -> Report:
-    """Run `analyzers` (name to keyword parameters; None: all of them) on every device that did work."""
+    """Run `analyzers` (name to keyword parameters; None: all of them) on every device that did work.
+
+    `views` are those of `device_views`, where the caller has them already.
+    """
     found = leaves("analyzers")
     wanted = analyzers if analyzers is not None else {name: {} for name in found}
-    views = [view_of(analysis, device) for device in _devices(analysis)]
-    _require_steps(analysis, views)
+    views = device_views(analysis) if views is None else views
     reports = [_device_report(view, [(found[name], dict(params)) for name, params in wanted.items()]) for view in views]
-    main = _main_device(analysis, views)
+    main = main_device(analysis, views)
     return Report(
         trace=_trace_facts(analysis, views, recording),
         capture=capture,
         main=reports[main],
         devices=tuple(reports) if len(reports) > 1 else (),
     )
+
+
+def device_views(analysis: Analysis) -> list[View]:
+    """One view for each device that did work, or for the one that was selected."""
+    views = [view_of(analysis, device) for device in _devices(analysis)]
+    _require_steps(analysis, views)
+    return views
+
+
+def main_device(analysis: Analysis, views: Sequence[View]) -> int:
+    """Which of `views` the results are for: the one with most GPU work, of those with steps."""
+    durations = analysis.trace.ops.duration_ns
+    work = [(view.steps_used > 0, int(durations[view.device_ops].sum())) for view in views]
+    return work.index(max(work))
 
 
 def parameters_of(leaf: Leaf) -> dict[str, inspect.Parameter]:
@@ -114,12 +131,6 @@ def _devices(analysis: Analysis) -> list[int]:
     if wanted not in ids:
         raise UsageError(f"--device {wanted} did no work in this trace; devices with work: {sorted(ids)}.")
     return [ids[wanted]]
-
-
-def _main_device(analysis: Analysis, views: Sequence[View]) -> int:
-    durations = analysis.trace.ops.duration_ns
-    work = [(view.steps_used > 0, int(durations[view.device_ops].sum())) for view in views]
-    return work.index(max(work))
 
 
 def _check_window(trace: Trace, selection: Selection) -> None:

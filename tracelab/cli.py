@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tracelab import __version__
-from tracelab.commands import cache, doctor, profile, report, run
+from tracelab.commands import cache, check, diff, doctor, profile, report, run
 from tracelab.commands import list as list_command
 from tracelab.commands.kernel_command import KernelCommand
 from tracelab.commands.shared import with_parameters
@@ -34,6 +34,8 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
         with_parameters(profile.run, profile.PARAMETERS, profile.HELP)
     )
     app.command("report", help=report.HELP)(with_parameters(report.run, report.PARAMETERS, report.HELP))
+    app.command("diff", cls=diff.DiffCommand, help=diff.HELP)(with_parameters(diff.run, diff.PARAMETERS, diff.HELP))
+    app.command("check", help=check.HELP)(with_parameters(check.run, check.PARAMETERS, check.HELP))
     app.command("run", cls=KernelCommand, help=run.HELP, context_settings=_PASS_ON)(
         with_parameters(run.run, run.PARAMETERS, run.HELP)
     )

@@ -13,6 +13,10 @@ class InputError(TracelabError):
     exit_code = 1
 
 
+class NoGpuWorkError(InputError):
+    """The trace holds no GPU work at all."""
+
+
 class UsageError(TracelabError):
     """The command line makes no sense."""
 

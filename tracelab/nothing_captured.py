@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from tracelab.errors import InputError
+from tracelab.errors import NoGpuWorkError
 from tracelab.failures import is_graph_launch, is_launch
 from tracelab.no_kernels import Evidence, explain
 from tracelab.trace import Trace
@@ -14,9 +14,9 @@ _PRODUCED = re.compile(r"CUPTI events produced:\s*([\d,]+)")
 
 
 def require_gpu_work(trace: Trace) -> None:
-    """Raise InputError, naming the reason found, if `trace` has no row of GPU work."""
+    """Raise NoGpuWorkError, naming the reason found, if `trace` has no row of GPU work."""
     if len(trace.ops) == 0:
-        raise InputError(f"{trace.path}: {explain(evidence(trace))}.")
+        raise NoGpuWorkError(f"{trace.path}: {explain(evidence(trace))}.")
 
 
 def evidence(trace: Trace) -> Evidence:

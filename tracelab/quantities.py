@@ -6,6 +6,7 @@ from decimal import Decimal
 from tracelab.errors import UsageError
 
 _NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
+_PERCENT = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*%\s*$")
 _SIGNED = re.compile(r"^\s*(-?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ]*)\s*$")
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _BYTES = {
@@ -39,6 +40,16 @@ def bandwidth(option: str, text: str | None) -> float | None:
     if value is not None and value < _SLOWEST_MEMORY:
         raise UsageError(f"{option} {text!r} is less than 1 GB/s; give the unit, as in 4.8TB/s.")
     return value
+
+
+def percentage(option: str, text: str | None) -> float:
+    """A share written in per cent (`3%`), as a ratio; 0 where it is left out."""
+    if text is None:
+        return 0.0
+    hit = _PERCENT.match(text)
+    if hit is None:
+        raise UsageError(f"{option} {text!r} is not a percentage; write it like 3%.")
+    return float(Decimal(hit[1]) / 100)
 
 
 def window_ns(option: str, text: str | None) -> tuple[int, int] | None:

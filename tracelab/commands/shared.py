@@ -57,7 +57,7 @@ FACTS = (
             rich_help_panel=_PANEL_FACTS),
 )  # fmt: skip
 OUTPUT = (
-    _option("format", str, "terminal", "Report format: terminal or json.", "--format", metavar="NAME"),
+    _option("format", str, "terminal", "Report format: terminal, json or markdown.", "--format", metavar="NAME"),
     _option("output", Path | None, None, "Write to FILE instead of the terminal.", "-o", "--output", metavar="FILE"),
     _option("full_names", bool, False, "Print kernel names in full.", "--full-names"),
 )
@@ -138,14 +138,23 @@ def build_report(
 def render(report: "Report", values: Values, analyzer: str | None = None) -> str:
     """The report, or one analyzer's part of it, in the chosen format and fitted to where it goes."""
     module = load(format_leaf(values["format"]))
+    style = _style(values)
+    return str(module.render_result(report, analyzer, **style) if analyzer else module.render(report, **style))
+
+
+def render_as(kind: str, outcome: object, values: Values) -> str:
+    """A `diff`, a `ladder` or a `check` in the chosen format and fitted to where it goes."""
+    module = load(format_leaf(values["format"]))
+    return str(getattr(module, f"render_{kind}")(outcome, **_style(values)))
+
+
+def _style(values: Values) -> Values:
     to_terminal = sys.stdout is not None and sys.stdout.isatty() and values["output"] is None
-    style = {
+    return {
         "full_names": values["full_names"],
         "width": shutil.get_terminal_size().columns if to_terminal else None,
         "color": to_terminal and not os.environ.get("NO_COLOR"),
     }
-    text = module.render_result(report, analyzer, **style) if analyzer else module.render(report, **style)
-    return str(text)
 
 
 def keep_input(trace: Path, output: Path | None) -> None:

@@ -1,0 +1,1 @@
+"""Comparing traces: samples of both sides, pairs of kernels, noise floors, verdicts."""
