@@ -1,7 +1,6 @@
 """GPUs of an nsys export, and which physical GPU each row of GPU work ran on."""
 
 import json
-import sqlite3
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from tracelab import nsys_tables as tables
 from tracelab.arrays import group_ids
 from tracelab.nsys_ops import RawOps
 from tracelab.nsys_raw import Identities
-from tracelab.sqlite_read import NULL, read_ints, read_texts, table_names
+from tracelab.table_source import NULL, TableSource
 from tracelab.trace import I32, Gpu
 
 Notes = tuple[tuple[str, str], ...]
@@ -25,27 +24,27 @@ _BYTES_PER_KB = 1000
 _IMPLAUSIBLE = 1 << 50  # above any memory size in bytes and any bandwidth in bytes/s
 
 
-def read_gpus(connection: sqlite3.Connection) -> tuple[list[tuple[Gpu, int | None]], Notes]:
+def read_gpus(source: TableSource) -> tuple[list[tuple[Gpu, int | None]], Notes]:
     """Each GPU with its CUDA ordinal (None where the file lacks it); display adapters without SMs are left out."""
-    present = table_names(connection)
+    present = source.table_names()
     for reader, table in ((_gpu_info, tables.GPU_INFO.name), (_old_gpus, _OLD_GPUS.name), (_gpu_json, "")):
         if not table or table in present:
-            gpus = reader(connection)
+            gpus = reader(source)
             if gpus:
                 return gpus, ()
     return [], (("no-gpu-info", "The trace does not describe its GPU; give --gpu NAME for limits and bandwidth."),)
 
 
-def read_driver(connection: sqlite3.Connection) -> str | None:
+def read_driver(source: TableSource) -> str | None:
     """Version of the GPU driver as the trace writes it (`580.159.04`), None where the trace does not say.
 
     Of several machines in one trace it is the first one's.
     """
-    return next((value for name, value in _system_properties(connection) if name == "NvDriverVersion" and value), None)
+    return next((value for name, value in _system_properties(source) if name == "NvDriverVersion" and value), None)
 
 
 def device_map(
-    connection: sqlite3.Connection, gpus: list[tuple[Gpu, int | None]], raw: RawOps, identities: Identities
+    source: TableSource, gpus: list[tuple[Gpu, int | None]], raw: RawOps, identities: Identities
 ) -> tuple[tuple[Gpu, ...], I32, Notes]:
     """The GPUs that did work, the row of each GPU op among them, and a note where the mapping had to be guessed.
 
@@ -53,7 +52,7 @@ def device_map(
     """
     pid, ordinal = raw.columns["globalPid"], raw.columns["deviceId"]
     pairs, rows = group_ids([pid, ordinal])
-    declared = _declared(connection)
+    declared = _declared(source)
     found, guessed = [], False
     for row in rows:
         key = (int(pid[row]) >> 24 & 0xFFFFFF, int(ordinal[row]))
@@ -67,8 +66,8 @@ def device_map(
     return devices, codes[pairs] if len(codes) else np.zeros(0, np.int32), (note,) if doubtful else ()
 
 
-def _declared(connection: sqlite3.Connection) -> dict[tuple[int, int], int]:
-    raw = read_ints(connection, tables.CUDA_DEVICE)
+def _declared(source: TableSource) -> dict[tuple[int, int], int]:
+    raw = source.ints(tables.CUDA_DEVICE)
     return dict(zip(zip(raw["pid"].tolist(), raw["cudaId"].tolist(), strict=True), raw["gpuId"].tolist(), strict=True))
 
 
@@ -86,9 +85,9 @@ def _resolve(
     return by_id.get(key[1], Gpu(id=max(key[1], 0), name="unknown GPU")), len(gpus) == 1
 
 
-def _gpu_info(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
-    raw = read_ints(connection, tables.GPU_INFO)
-    names = read_texts(connection, tables.GPU_INFO, "name")
+def _gpu_info(source: TableSource) -> list[tuple[Gpu, int | None]]:
+    raw = source.ints(tables.GPU_INFO)
+    names = source.texts(tables.GPU_INFO, "name")
     rows = range(len(names))
     return [
         (_gpu(names[row] or "", {key: _known(column[row]) for key, column in raw.items()}), _known_or_zero(raw, row))
@@ -115,8 +114,8 @@ def _gpu(name: str, facts: dict[str, int | None]) -> Gpu:
     )
 
 
-def _old_gpus(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
-    raw, names = read_ints(connection, _OLD_GPUS), read_texts(connection, _OLD_GPUS, "name")
+def _old_gpus(source: TableSource) -> list[tuple[Gpu, int | None]]:
+    raw, names = source.ints(_OLD_GPUS), source.texts(_OLD_GPUS, "name")
     return [
         (
             Gpu(
@@ -133,9 +132,9 @@ def _old_gpus(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
     ]
 
 
-def _gpu_json(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
+def _gpu_json(source: TableSource) -> list[tuple[Gpu, int | None]]:
     """Second fallback: the same facts as JSON among the system's properties."""
-    found = [value for name, value in _system_properties(connection) if name == "GpuInfo" and value]
+    found = [value for name, value in _system_properties(source) if name == "GpuInfo" and value]
     try:
         entries = json.loads(found[0]) if found else []
     except ValueError:
@@ -143,9 +142,9 @@ def _gpu_json(connection: sqlite3.Connection) -> list[tuple[Gpu, int | None]]:
     return [_from_json(i, entry) for i, entry in enumerate(entries if isinstance(entries, list) else [])]
 
 
-def _system_properties(connection: sqlite3.Connection) -> list[tuple[str | None, str | None]]:
-    names = read_texts(connection, tables.SYSTEM_ENV, "name")
-    return list(zip(names, read_texts(connection, tables.SYSTEM_ENV, "value"), strict=True))
+def _system_properties(source: TableSource) -> list[tuple[str | None, str | None]]:
+    names = source.texts(tables.SYSTEM_ENV, "name")
+    return list(zip(names, source.texts(tables.SYSTEM_ENV, "value"), strict=True))
 
 
 def _from_json(index: int, entry: Any) -> tuple[Gpu, int | None]:

@@ -15,7 +15,8 @@ from tracelab.nsys_gpus import device_map, read_driver, read_gpus
 from tracelab.nsys_nvtx import Marks, RawRanges, read_nvtx
 from tracelab.nsys_ops import RawOps, link_calls, read_ops
 from tracelab.nsys_raw import Identities, Names, read_strings
-from tracelab.sqlite_read import NULL, open_readonly, read_ints, read_texts, table_names, timed
+from tracelab.sqlite_read import SqliteTables, open_readonly
+from tracelab.table_source import NULL, TableSource, timed
 from tracelab.trace import ABSENT, I32, I64, Calls, Diagnostic, GraphNodes, Overheads, Trace
 
 Columns = dict[str, I64]
@@ -29,16 +30,21 @@ def load_nsys_sqlite(path: Path, shown_as: Path | None = None) -> Trace:
     """Load `path`, named `shown_as` on pages. Raises InputError for no nsys export, or one that was not finished."""
     with open_readonly(path) as connection:
         try:
-            _require_export(connection, path)
-            return _load(connection, shown_as or path)
+            return load_nsys(SqliteTables(connection), shown_as or path)
         except sqlite3.DatabaseError as error:
             raise InputError(f"{path}: not a readable SQLite export ({error}); export the report again.") from error
 
 
-def _require_export(connection: sqlite3.Connection, path: Path) -> None:
-    present = table_names(connection)
+def load_nsys(source: TableSource, path: Path) -> Trace:
+    """The trace in the tables of `source`, named `path`. Raises InputError for no nsys export, or an unfinished one."""
+    _require_export(source, path)
+    return _load(source, path)
+
+
+def _require_export(source: TableSource, path: Path) -> None:
+    present = source.table_names()
     if tables.STRINGS.name not in present:
-        raise InputError(f"{path}: a SQLite file, but not an nsys export (it has no table StringIds).")
+        raise InputError(f"{path}: {source.kind}, but not an nsys export (it has no table StringIds).")
     if not present.intersection(_FINISHED):
         raise InputError(
             f"{path}: an incomplete export: the exporter stopped before it wrote any event table, so nothing can be "
@@ -60,19 +66,19 @@ class _Raw:
     nodes: Columns
 
 
-def _read(connection: sqlite3.Connection, names: Names) -> _Raw:
-    ranges, marks = read_nvtx(connection, names)
-    calls = _only_api_classes(read_ints(connection, tables.RUNTIME))
-    overheads = read_ints(connection, tables.OVERHEAD)
+def _read(source: TableSource, names: Names) -> _Raw:
+    ranges, marks = read_nvtx(source, names)
+    calls = _only_api_classes(source.ints(tables.RUNTIME))
+    overheads = source.ints(tables.OVERHEAD)
     return _Raw(
-        ops=read_ops(connection, names),
+        ops=read_ops(source, names),
         ranges=ranges,
         marks=marks,
         call_names=names.by_id(calls.pop("nameId"), strip_version),
         calls=calls,
         overhead_names=names.by_id(overheads.pop("nameId")),
         overheads=overheads,
-        nodes=_graph_nodes(connection),
+        nodes=_graph_nodes(source),
     )
 
 
@@ -85,18 +91,18 @@ def _identities(raw: _Raw) -> Identities:
     return identities
 
 
-def _load(connection: sqlite3.Connection, path: Path) -> Trace:
-    names = Names(read_strings(connection))
-    raw = _read(connection, names)
+def _load(source: TableSource, path: Path) -> Trace:
+    names = Names(read_strings(source))
+    raw = _read(source, names)
     identities, sort = _identities(raw), names.finish()
     calls = _calls(raw.calls, sort(raw.call_names), identities)
-    gpus, notes = read_gpus(connection)
-    devices, op_device, mapping_notes = device_map(connection, gpus, raw.ops, identities)
+    gpus, notes = read_gpus(source)
+    devices, op_device, mapping_notes = device_map(source, gpus, raw.ops, identities)
     ops = link_calls(raw.ops.finish(sort, identities, op_device), calls)
     return Trace(
         path=str(path),
-        format="nsys-sqlite",
-        producer=_producer(connection),
+        format=source.format,
+        producer=_producer(source),
         ops=ops,
         calls=calls,
         ranges=raw.ranges.finish(sort, identities, last_ns=_last_ns(ops.end, calls.end)),
@@ -108,12 +114,12 @@ def _load(connection: sqlite3.Connection, path: Path) -> Trace:
         threads=identities.threads,
         thread_process=identities.thread_process,
         devices=devices,
-        diagnostics=tuple(_diagnostics(connection, identities)),
+        diagnostics=tuple(_diagnostics(source, identities)),
         workload=raw.marks.workload,
-        graph_mode=_graph_mode(connection),
+        graph_mode=_graph_mode(source),
         loss=raw.ops.loss,
         notes=(*notes, *mapping_notes, *raw.ranges.notes, *raw.marks.notes),
-        driver=read_driver(connection),
+        driver=read_driver(source),
     )
 
 
@@ -156,8 +162,8 @@ def _overheads(raw: Columns, names: I32, identities: Identities) -> Overheads:
     return Overheads(start[order], end[order], process[order], thread[order], name[order])
 
 
-def _graph_nodes(connection: sqlite3.Connection) -> Columns:
-    new, old = read_ints(connection, tables.GRAPH_NODES), read_ints(connection, tables.GRAPH_NODES_OLD)
+def _graph_nodes(source: TableSource) -> Columns:
+    new, old = source.ints(tables.GRAPH_NODES), source.ints(tables.GRAPH_NODES_OLD)
     both = {name: np.concatenate((new[name], old[name])) for name in new}
     keep = (both["graphNodeId"] != NULL) & timed(both["start"])
     return {name: column[keep] for name, column in both.items()}
@@ -174,27 +180,27 @@ def _last_ns(*ends: I64) -> int:
     return max((int(column.max()) for column in ends if len(column)), default=0)
 
 
-def _pairs(connection: sqlite3.Connection, *specs: tables.TableSpec) -> dict[str, str]:
+def _pairs(source: TableSource, *specs: tables.TableSpec) -> dict[str, str]:
     found: dict[str, str] = {}
     for spec in specs:
-        keys, values = read_texts(connection, spec, "name"), read_texts(connection, spec, "value")
+        keys, values = source.texts(spec, "name"), source.texts(spec, "value")
         found.update((k, v) for k, v in zip(keys, values, strict=True) if k and v)
     return found
 
 
-def _producer(connection: sqlite3.Connection) -> str | None:
-    version = _pairs(connection, tables.EXPORT_META_OLD, tables.EXPORT_META).get("EXPORT_PRODUCT_VERSION")
+def _producer(source: TableSource) -> str | None:
+    version = _pairs(source, tables.EXPORT_META_OLD, tables.EXPORT_META).get("EXPORT_PRODUCT_VERSION")
     return f"nsys {'.'.join(version.split('.')[:3])}" if version else None
 
 
-def _graph_mode(connection: sqlite3.Connection) -> str | None:
-    facts = _pairs(connection, tables.CAPTURE_META)
+def _graph_mode(source: TableSource) -> str | None:
+    facts = _pairs(source, tables.CAPTURE_META)
     modes = [value for key, value in sorted(facts.items()) if key.endswith("CUDA_GRAPH_TRACE_OPTIONS:MODE")]
     return modes[0].lower() if modes else None
 
 
-def _diagnostics(connection: sqlite3.Connection, identities: Identities) -> Iterable[Diagnostic]:
-    numbers = read_ints(connection, tables.DIAGNOSTICS)
-    texts = read_texts(connection, tables.DIAGNOSTICS, "text")
+def _diagnostics(source: TableSource, identities: Identities) -> Iterable[Diagnostic]:
+    numbers = source.ints(tables.DIAGNOSTICS)
+    texts = source.texts(tables.DIAGNOSTICS, "text")
     for severity, pid, text in zip(numbers["severity"], numbers["globalPid"], texts, strict=True):
         yield Diagnostic(int(severity), text or "", identities.process_code(int(pid)))

@@ -1,7 +1,6 @@
 """NVTX ranges, domains and the workload record of an nsys export."""
 
 import json
-import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from tracelab import nsys_tables as tables
 from tracelab.arrays import group_ids
 from tracelab.nsys_raw import PROCESS_BITS, Identities, Names
-from tracelab.sqlite_read import NULL, read_ints, read_texts, timed
+from tracelab.table_source import NULL, TableSource, timed
 from tracelab.trace import I32, I64, PUSH_POP, START_END, Ranges
 
 _RECORD_KEY = "tracelab.workload"
@@ -57,14 +56,14 @@ class Marks:
     notes: tuple[tuple[str, str], ...]
 
 
-def read_nvtx(connection: sqlite3.Connection, names: Names) -> tuple[RawRanges, Marks]:
+def read_nvtx(source: TableSource, names: Names) -> tuple[RawRanges, Marks]:
     """Ranges of every domain, and the workload record."""
-    raw = read_ints(connection, tables.NVTX)
-    codes = _names(connection, names, raw["textId"])
-    return _ranges(connection, raw, codes, names), _marks(raw, codes, names)
+    raw = source.ints(tables.NVTX)
+    codes = _names(source, names, raw["textId"])
+    return _ranges(source, raw, codes, names), _marks(raw, codes, names)
 
 
-def _ranges(connection: sqlite3.Connection, raw: dict[str, I64], codes: I32, names: Names) -> RawRanges:
+def _ranges(source: TableSource, raw: dict[str, I64], codes: I32, names: Names) -> RawRanges:
     is_range = np.isin(raw["eventType"], tables.NVTX_PUSH_POP + tables.NVTX_START_END) & timed(raw["start"])
     inverted = is_range & (raw["end"] != NULL) & ((raw["end"] < raw["start"]) | ~timed(raw["end"]))
     keep = is_range & ~inverted
@@ -72,7 +71,7 @@ def _ranges(connection: sqlite3.Connection, raw: dict[str, I64], codes: I32, nam
     notes: tuple[tuple[str, str], ...] = ()
     if inverted.any():
         notes = (("inverted-ranges", f"{int(inverted.sum())} NVTX ranges end before they start and were left out."),)
-    duration = read_ints(connection, tables.DETAILS)["duration"]
+    duration = source.ints(tables.DETAILS)["duration"]
     duration_ns = int(duration[0]) if len(duration) and duration[0] != NULL else None
     columns = {name: raw[name][keep] for name in ("start", "end", "eventType", "globalTid")}
     return RawRanges(columns, codes[keep], domain[keep], domains, duration_ns, notes)
@@ -97,11 +96,11 @@ def _parse(text: str) -> Mapping[str, Any] | None:
     return record if isinstance(record, dict) and _RECORD_KEY in record else None
 
 
-def _names(connection: sqlite3.Connection, names: Names, text_ids: I64) -> I32:
+def _names(source: TableSource, names: Names, text_ids: I64) -> I32:
     codes = names.by_id(text_ids)
     if not len(text_ids) or not (text_ids == NULL).any():
         return codes
-    direct = names.by_text(read_texts(connection, tables.NVTX, "text"))
+    direct = names.by_text(source.texts(tables.NVTX, "text"))
     return np.where(text_ids == NULL, direct, codes).astype(np.int32)
 
 

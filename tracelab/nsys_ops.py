@@ -1,7 +1,6 @@
 """GPU work of an nsys export: kernel, copy, memset and graph rows as one table, joined to their launching calls."""
 
 import dataclasses
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 from tracelab import nsys_tables as tables
 from tracelab.arrays import lookup, order_by
 from tracelab.nsys_raw import Identities, Names
-from tracelab.sqlite_read import NULL, read_ints, timed
+from tracelab.table_source import NULL, TableSource, timed
 from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, MEMCPY, MEMSET, Calls, Loss, Ops
 
 _SHAPE = {
@@ -55,10 +54,10 @@ class RawOps:
         )
 
 
-def read_ops(connection: sqlite3.Connection, names: Names) -> RawOps:
+def read_ops(source: TableSource, names: Names) -> RawOps:
     """Every row of GPU work that has usable times."""
-    parts = [_kernels(connection, names), _copies(connection, names), _memsets(connection, names)]
-    parts.append(_graphs(connection, names))
+    parts = [_kernels(source, names), _copies(source, names), _memsets(source, names)]
+    parts.append(_graphs(source, names))
     columns = {name: _join([part[0] for part in parts], name) for name in _ALL}
     codes = np.concatenate([part[1] for part in parts])
     start, end = columns["start"], columns["end"]
@@ -93,8 +92,8 @@ def _with_kind(raw: dict[str, I64], kind: int) -> dict[str, I64]:
     return {**raw, "kind": np.full(len(raw["start"]), kind, np.int64)}
 
 
-def _kernels(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I64], I32]:
-    raw = read_ints(connection, tables.KERNEL)
+def _kernels(source: TableSource, names: Names) -> tuple[dict[str, I64], I32]:
+    raw = source.ints(tables.KERNEL)
     demangled, short = raw.pop("demangledName"), raw.pop("shortName")
     codes = names.by_id(np.where(demangled == NULL, short, demangled))
     node = raw["graphNodeId"]
@@ -102,20 +101,20 @@ def _kernels(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I6
     return _with_kind(raw, KERNEL), codes
 
 
-def _copies(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I64], I32]:
-    raw = read_ints(connection, tables.MEMCPY)
+def _copies(source: TableSource, names: Names) -> tuple[dict[str, I64], I32]:
+    raw = source.ints(tables.MEMCPY)
     kinds, inverse = np.unique(raw.pop("copyKind"), return_inverse=True)
     labels = [f"memcpy {tables.COPY_KINDS.get(int(kind), '')}".strip() for kind in kinds]
     return _with_kind(raw, MEMCPY), names.by_text(labels)[inverse]
 
 
-def _memsets(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I64], I32]:
-    raw = read_ints(connection, tables.MEMSET)
+def _memsets(source: TableSource, names: Names) -> tuple[dict[str, I64], I32]:
+    raw = source.ints(tables.MEMSET)
     return _with_kind(raw, MEMSET), np.repeat(names.by_text(["memset"]), len(raw["start"]))
 
 
-def _graphs(connection: sqlite3.Connection, names: Names) -> tuple[dict[str, I64], I32]:
-    raw = read_ints(connection, tables.GRAPH_TRACE)
+def _graphs(source: TableSource, names: Names) -> tuple[dict[str, I64], I32]:
+    raw = source.ints(tables.GRAPH_TRACE)
     graph_id, exec_id = raw.pop("graphId"), raw.pop("graphExecId")
     graph = np.where(exec_id == NULL, graph_id, exec_id)
     unique, inverse = np.unique(graph, return_inverse=True)

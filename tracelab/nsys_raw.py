@@ -1,12 +1,11 @@
 """Names and identities of an nsys export while it is being loaded: from file ids to small, content-ordered codes."""
 
-import sqlite3
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tracelab import nsys_tables as tables
-from tracelab.sqlite_read import NULL, read_ints, read_texts
+from tracelab.table_source import NULL, TableSource
 from tracelab.trace import ABSENT, I32, I64
 
 _COUNTABLE = 1 << 24  # ids up to here are counted in a table of at most 128 MB
@@ -14,10 +13,10 @@ _UNSIGNED = 0xFFFFFFFFFFFFFFFF
 PROCESS_BITS = ~0xFFFFFF  # globalTid without its thread: hw 8 | vm 8 | pid 24 | tid 24
 
 
-def read_strings(connection: sqlite3.Connection) -> dict[int, str]:
+def read_strings(source: TableSource) -> dict[int, str]:
     """StringIds as a dictionary from id to text."""
-    ids = read_ints(connection, tables.STRINGS)["id"]
-    return dict(zip(ids.tolist(), (v or "" for v in read_texts(connection, tables.STRINGS, "value")), strict=True))
+    ids = source.ints(tables.STRINGS)["id"]
+    return dict(zip(ids.tolist(), (v or "" for v in source.texts(tables.STRINGS, "value")), strict=True))
 
 
 class Names:

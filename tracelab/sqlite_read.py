@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
@@ -14,14 +15,42 @@ import numpy as np
 from tracelab.capture.cache import cache_folder
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
-from tracelab.trace import I64, TIME_LIMIT_NS, Bool
+from tracelab.table_source import NULL
+from tracelab.trace import I64
 
-NULL = int(np.iinfo(np.int64).min)  # stands for SQL NULL: no time, id or size of a trace is -2^63
 
+@dataclass(frozen=True)
+class SqliteTables:
+    """An open SQLite export as a TableSource."""
 
-def timed(column: I64) -> Bool:
-    """Which values are times: not NULL, and within any capture."""
-    return (column >= -TIME_LIMIT_NS) & (column <= TIME_LIMIT_NS)
+    connection: sqlite3.Connection
+    format: str = "nsys-sqlite"
+    kind: str = "a SQLite file"
+
+    def table_names(self) -> set[str]:
+        """Names of all tables and views."""
+        rows = self.connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        return {str(row[0]) for row in rows}
+
+    def ints(self, spec: TableSpec) -> dict[str, I64]:
+        """The integer columns of `spec`, text and blobs cast as SQLite casts them."""
+        present = _present(self.connection, spec)
+        wanted = [name for name in spec.ints if name in present]
+        if not wanted:
+            rows = _count(self.connection, spec) if present else 0
+            return {name: np.full(rows, NULL, np.int64) for name in spec.ints}
+        matrix = _fetch(self.connection, spec, wanted).reshape(-1, len(wanted))
+        columns = {name: np.ascontiguousarray(matrix[:, i]) for i, name in enumerate(wanted)}
+        lacking = {name: np.full(len(matrix), NULL, np.int64) for name in spec.ints if name not in present}
+        return columns | lacking
+
+    def texts(self, spec: TableSpec, column: str) -> list[str | None]:
+        """One text column in row order; all None where the file lacks the column."""
+        present = _present(self.connection, spec)
+        if column not in present:
+            return [None] * (_count(self.connection, spec) if present else 0)
+        rows = self.connection.execute(f'SELECT "{column}" FROM "{spec.name}" ORDER BY rowid')
+        return [None if value is None else str(value) for (value,) in rows]
 
 
 @contextlib.contextmanager
@@ -37,33 +66,6 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
         finally:
             connection.close()
-
-
-def table_names(connection: sqlite3.Connection) -> set[str]:
-    """Names of all tables and views."""
-    return {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-
-
-def read_ints(connection: sqlite3.Connection, spec: TableSpec) -> dict[str, I64]:
-    """The integer columns of `spec` as int64 arrays of one length; NULL, and a column the file lacks, as `NULL`."""
-    present = _present(connection, spec)
-    wanted = [name for name in spec.ints if name in present]
-    if not wanted:
-        rows = _count(connection, spec) if present else 0
-        return {name: np.full(rows, NULL, np.int64) for name in spec.ints}
-    matrix = _fetch(connection, spec, wanted).reshape(-1, len(wanted))
-    columns = {name: np.ascontiguousarray(matrix[:, i]) for i, name in enumerate(wanted)}
-    lacking = {name: np.full(len(matrix), NULL, np.int64) for name in spec.ints if name not in present}
-    return columns | lacking
-
-
-def read_texts(connection: sqlite3.Connection, spec: TableSpec, column: str) -> list[str | None]:
-    """One text column in row order; all None where the file lacks the column."""
-    present = _present(connection, spec)
-    if column not in present:
-        return [None] * (_count(connection, spec) if present else 0)
-    rows = connection.execute(f'SELECT "{column}" FROM "{spec.name}" ORDER BY rowid')
-    return [None if value is None else str(value) for (value,) in rows]
 
 
 def _fetch(connection: sqlite3.Connection, spec: TableSpec, wanted: list[str]) -> I64:
