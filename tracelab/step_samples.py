@@ -143,17 +143,21 @@ def _by_position(view: View, sequence: _Sequence, steps: I64) -> Places:
 
 
 def _by_name(view: View, sequence: _Sequence) -> Places:
-    """One place for each name and phase, in the order of their first launch."""
+    """One place for each phase and name, by their texts: captures of one program then have the same places."""
     ops = view.trace.ops
-    group, _ = group_ids([ops.name[sequence.rows], sequence.phase])
-    _, first = np.unique(group, return_index=True)
-    rank = np.argsort(np.argsort(first))
+    group, first = group_ids([ops.name[sequence.rows], sequence.phase])
+    texts = [
+        (view.phase_name(int(phase)), view.trace.names[int(name)])
+        for phase, name in zip(sequence.phase[first], ops.name[sequence.rows[first]], strict=True)
+    ]
+    order = sorted(range(len(first)), key=lambda i: texts[i])
+    rank = np.argsort(order) if order else np.zeros(0, np.int64)
     place, count = rank[group], len(first)
     cells = sequence.step * count + place
     total = np.bincount(cells, weights=sequence.time_ns, minlength=view.steps_used * count)
     return _table(
         view,
-        sequence.rows[np.sort(first)],
+        sequence.rows[first[order]],
         ordered=False,
         run=np.zeros(count, np.int64),
         calls=np.bincount(place, minlength=count) / max(view.steps_used, 1),

@@ -1,10 +1,12 @@
 """Whether two sides can be compared at all, and what else differs between them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from tracelab.compare.pairing import ANY_FAMILY
 from tracelab.compare.side import Capture, Side
 from tracelab.report import TraceWarning
+from tracelab.units import count, percent
 
 _PAIRED_AT_LEAST = 0.5  # of either side's kernel time
 _SHAPE = ("batch", "ctx", "dtype", "tensor_parallel", "tokens_per_step")  # keys of the workload record
@@ -48,8 +50,8 @@ def _steps(before: Side, after: Side) -> Iterator[TraceWarning]:
 
 
 def _gpu(before: Side, after: Side) -> Iterator[TraceWarning]:
-    found = [gpu for _, capture in _captures(before, after) if (gpu := gpu_of(capture))]
-    names = {f"{name or 'an unnamed GPU'} ({sms or '?'} SMs)" for name, sms in found}
+    found = [gpu for _, capture in _captures(before, after) if (gpu := gpu_of(capture)) and gpu[1]]
+    names = {f"{name or 'an unnamed GPU'} ({sms} SMs)" for name, sms in found}
     if len(names) > 1:
         yield TraceWarning("other-gpu", f"The GPUs differ: {' and '.join(sorted(names))}.")
 
@@ -97,16 +99,24 @@ def _pairs(before: Side, after: Side) -> Iterator[TraceWarning]:
     if min(paired) < _PAIRED_AT_LEAST:
         yield TraceWarning(
             "other-kernels",
-            f"Only {paired[0] * 100:.0f} % of the kernel time before and {paired[1] * 100:.0f} % of that after pair by "
-            "phase and kernel family; half of either must.",
+            f"Only {percent(paired[0], 0)} of the kernel time before and {percent(paired[1], 0)} of that after pair by "
+            f"phase and kernel family; half of either must.{_because_of_failures(before, after)}",
         )
 
 
 def _paired_share(side: Side, other: Side) -> float:
-    mine = side.time_by_family
+    mine, its = side.time_by_family, other.time_by_family
     whole = sum(mine.values())
-    shared = sum(ns for key, ns in mine.items() if key in other.time_by_family)
+    shared = sum(ns for key, ns in mine.items() if _has_partner(key, its))
     return shared / whole if whole else 1.0
+
+
+def _has_partner(key: tuple[str, str], others: Collection[tuple[str, str]]) -> bool:
+    """Whether the other side has kernels of that phase and family; one of unknown family may stand for any."""
+    phase, family = key
+    if family == ANY_FAMILY:
+        return any(of == phase for of, _ in others)
+    return key in others or (phase, ANY_FAMILY) in others
 
 
 def _work(capture: Capture) -> Mapping[str, Any]:
@@ -158,11 +168,11 @@ def _failed(before: Side, after: Side) -> Iterator[TraceWarning]:
     failed = {"before": failed_launches(before), "after": failed_launches(after)}
     lacking = [where for where, count in failed.items() if count]
     if len(lacking) == 1:
-        count = failed[lacking[0]]
+        number = failed[lacking[0]]
         yield TraceWarning(
             "failed-launches",
-            f"{count} launch{'es' if count > 1 else ''} failed {lacking[0]}: work that did not run takes no time, so a "
-            "phase with failed launches is not faster.",
+            f"{number} launch{'es' if number > 1 else ''} failed {lacking[0]}: work that did not run takes no time, so "
+            "a phase with failed launches is not faster.",
         )
 
 
@@ -171,8 +181,8 @@ def _sequence(before: Side, after: Side) -> Iterator[TraceWarning]:
     if (one.phase, one.name) != (other.phase, other.name):
         yield TraceWarning(
             "other-sequence",
-            f"The steps run other kernels ({_count(one.calls.sum())} → {_count(other.calls.sum())} a step): kernels "
-            "are paired by phase, place and family.",
+            f"The steps run other kernels ({' → '.join(count(float(places.calls.sum())) for places in (one, other))} a "
+            "step): kernels are paired by phase, place and family.",
         )
     for where, side in (("before", before), ("after", after)):
         if not side.places.ordered:
@@ -181,8 +191,9 @@ def _sequence(before: Side, after: Side) -> Iterator[TraceWarning]:
             )
 
 
-def _count(value: float) -> str:
-    return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
+def _because_of_failures(before: Side, after: Side) -> str:
+    failed = failed_launches(before), failed_launches(after)
+    return f" Launches failed ({failed[0]} before, {failed[1]} after), so kernels are missing." if any(failed) else ""
 
 
 def _warnings_of_traces(before: Side, after: Side) -> Iterator[TraceWarning]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracelab.compare.comparable import differences, failed_launches, gpu_of, reasons_against
 from tracelab.compare.findings import diff_findings
+from tracelab.compare.noise import verdict_of
 from tracelab.compare.options import DiffOptions
 from tracelab.compare.rows import (
     device_change,
@@ -21,6 +22,7 @@ from tracelab.compare.rows import (
 )
 from tracelab.compare.side import Capture, Side
 from tracelab.difference import (
+    COUNT_CHANGED,
     IMPROVEMENT,
     INCONCLUSIVE,
     NEUTRAL,
@@ -48,7 +50,7 @@ def compare(before: Side, after: Side, options: DiffOptions) -> Diff:
     options = replace(options, floors=options.floors.between(*in_graph))
     controls = find_controls(before, after, options)
     device_time, source = device_change(before, after, controls, options)
-    step = step_change(before, after, options)
+    step = step_change(before, after, controls, options)
     phases = _phases_looked_at(phase_changes(before, after, controls, options), before, after, options)
     kernels = _kernels_looked_at(kernel_changes(before, after, controls, options), options)
     told = not reasons or options.force
@@ -183,8 +185,13 @@ def _regressed(
     return tuple(
         name
         for name, time in _judged(step, device_time, phases, kernels, options)
-        if time.verdict == REGRESSION and (time.change or 0.0) > options.fail_above
+        if _time_verdict(time) == REGRESSION and (time.change or 0.0) > options.fail_above
     )
+
+
+def _time_verdict(time: Change) -> str:
+    """A kernel that runs more often is judged by its time when it is what the user looks at."""
+    return verdict_of(time) if time.verdict == COUNT_CHANGED else time.verdict
 
 
 def _overall(
@@ -195,7 +202,7 @@ def _overall(
     options: DiffOptions,
 ) -> str:
     """A regression anywhere, else an improvement anywhere, else what cannot be told."""
-    verdicts = [time.verdict for _, time in _judged(step, device_time, phases, kernels, options)]
+    verdicts = [_time_verdict(time) for _, time in _judged(step, device_time, phases, kernels, options)]
     for verdict in (REGRESSION, IMPROVEMENT, INCONCLUSIVE):
         if verdict in verdicts:
             return verdict

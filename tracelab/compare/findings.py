@@ -1,12 +1,12 @@
 """What is worth saying about a comparison, the most urgent first."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tracelab.compare.comparable import failed_launches
 from tracelab.compare.noise import ControlDrift
-from tracelab.compare.rows import failures_by_phase
 from tracelab.compare.side import Side
 from tracelab.difference import (
     COUNT_CHANGED,
@@ -46,6 +46,7 @@ def diff_findings(
         *_slower_run(controls),
         *(finding for row in kernels for finding in _starved(row, after)),
         *(_phase(row, kernels) for row in phases if row.time.verdict in (REGRESSION, IMPROVEMENT)),
+        *(_other_phase(row) for row in phases if row.time.verdict in (NEW, GONE)),
         *_launches(before, after, device_time),
         *_shares(phases),
     ]
@@ -55,7 +56,9 @@ def _failures(before: Side, after: Side) -> Iterator[Finding]:
     failed_b, failed_a = failed_launches(before), failed_launches(after)
     if failed_b == failed_a:
         return
-    more = failures_by_phase(after if failed_a > failed_b else before)
+    more: Counter[str] = Counter()
+    for row in (row for capture in (after if failed_a > failed_b else before).captures for row in capture.failed):
+        more[row["phase"]] += row["count"]
     where = ", ".join(f"{phase} {number}" for phase, number in more.most_common(_PHASES_NAMED))
     yield Finding(
         "failed-launch",
@@ -112,6 +115,14 @@ def _phase(row: PhaseChange, kernels: Sequence[KernelChange]) -> Finding:
         f"({_signed(time.change or 0.0)}).",
         _because(row, kernels),
     )
+
+
+def _other_phase(row: PhaseChange) -> Finding:
+    new = row.time.verdict == NEW
+    spent = times(abs(row.time.delta_ns))[0]
+    what = f"{row.phase} is {'new' if new else 'gone'}: {spent} a step {'more' if new else 'less'}."
+    kernels = row.kernels_after if new else row.kernels_before
+    return Finding("phase-new" if new else "phase-gone", what, f"It has {count(kernels)} kernels a step.")
 
 
 def _because(row: PhaseChange, kernels: Sequence[KernelChange]) -> str:

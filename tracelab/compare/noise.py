@@ -12,6 +12,7 @@ from tracelab.difference import GONE, IMPROVEMENT, INCONCLUSIVE, NEUTRAL, NEW, R
 F64 = NDArray[np.float64]
 Captures = Sequence[F64]  # samples of each capture of one side
 
+_RARE = "on one side it runs in fewer than half of the steps"
 _NO_STEPS = "a side has no steps"
 # A kernel of a graph begins right behind the one before it and reads longer than the same kernel launched alone: by up
 # to 200 ns a call in 11 pairs of captures on an H200 (nsys 2025.3.2), whatever the kernel.
@@ -38,8 +39,9 @@ class Floors:
     def least(self, time_ns: float, calls: float) -> float:
         """The least floor (log) of a time per step that is made of `calls` launches: those that are many even out."""
         launched = max(calls, 1.0)
-        by_calls = max(self.per_row_ns * np.sqrt(launched), self.per_launch_ns * launched)
-        return float(np.log1p(max(self.relative, by_calls / max(time_ns, _LEAST_NS))))
+        by_calls = max(self.per_row_ns * np.sqrt(launched), self.per_launch_ns * launched) / max(time_ns, _LEAST_NS)
+        # With time_ns the geometric mean of both sides this is exactly a difference of that many ns.
+        return float(max(np.log1p(self.relative), 2 * np.arcsinh(by_calls / 2)))
 
     def between(self, one_in_graph: bool, other_in_graph: bool) -> "Floors":
         """The floors where kernels of a CUDA graph are compared with kernels launched one by one."""
@@ -136,6 +138,8 @@ def judge(
     if not b or not a:
         return Change(None, None, None, None, None, INCONCLUSIVE, _NO_STEPS)
     mid_b, mid_a = float(np.median(np.concatenate(before))), float(np.median(np.concatenate(after)))
+    if min(mid_b, mid_a) == 0.0 < max(mid_b, mid_a):
+        return Change(mid_b, mid_a, None, None, None, INCONCLUSIVE, _RARE)
     log_change = median_log(np.concatenate(a)) - median_log(np.concatenate(b))
     found = interval(b, a)
     floor = floor_of(b, a, drift=drift, calls=calls, floors=floors).log_value
@@ -149,6 +153,14 @@ def judge(
         verdict=verdict,
         remark="one step on a side: nothing tells its spread" if verdict == INCONCLUSIVE else "",
     )
+
+
+def verdict_of(change: Change) -> str:
+    """What a change would be called by its time alone, whatever else is said of it."""
+    if change.change is None or change.floor is None:
+        return change.verdict
+    found = None if change.interval is None else (np.log1p(change.interval[0]), np.log1p(change.interval[1]))
+    return _verdict(float(np.log1p(change.change)), found, float(np.log1p(change.floor)))
 
 
 def _verdict(log_change: float, found: tuple[float, float] | None, floor: float) -> str:

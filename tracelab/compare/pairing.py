@@ -4,7 +4,7 @@ A kernel with a new tile shape has a new name at the old place: one row, not one
 several kernels stand at the place of one, they are a split, and the other way round they were fused.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -13,11 +13,12 @@ from math import gcd
 from tracelab.difference import FUSED, GONE, NEW, REPLACED, SAME, SPLIT
 from tracelab.step_samples import Places
 
-_LONGEST_ALIGNMENT = 4_000_000  # kernels before × kernels after; beyond it, as it takes seconds, names alone count
+# Pairs of equal names, above which names alone are compared: a degenerate sequence would take seconds to align.
+_MOST_PAIRS = 400_000
 
 # Families that take each other's place: a product with one row of activations or with several.
 _ALIKE = {"gemv": "gemm"}
-_ANY = "other"  # a kernel of an unknown family may replace any
+ANY_FAMILY = "other"  # a kernel of an unknown family may replace any
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _aligned(
     names_b: tuple[str, ...], names_a: tuple[str, ...], families_b: list[str], families_a: list[str], *, in_order: bool
 ) -> Iterator[_Block]:
     """Blocks of two runs of one phase: equal names first, what stands between them by family."""
-    if in_order and len(names_b) * len(names_a) <= _LONGEST_ALIGNMENT:
+    if in_order and _equal_pairs(names_b, names_a) <= _MOST_PAIRS:
         matched = _stretches(names_b, names_a)
         gaps = [(list(range(i1, i2)), list(range(j1, j2))) for alike, i1, i2, j1, j2 in matched if not alike]
         equal = [(i1 + n, j1 + n) for alike, i1, i2, j1, _ in matched if alike for n in range(i2 - i1)]
@@ -128,6 +129,11 @@ def _aligned(
         times = gcd(_repeats([names_b[i] for i in gap_b]), _repeats([names_a[j] for j in gap_a])) if in_order else 1
         for part_b, part_a in zip(_parts(gap_b, times), _parts(gap_a, times), strict=True):
             yield from _by_family(part_b, part_a, families_b, families_a)
+
+
+def _equal_pairs(before: Sequence[str], after: Sequence[str]) -> int:
+    one, other = Counter(before), Counter(after)
+    return 0 if before == after else sum(number * other[name] for name, number in one.items())
 
 
 def _repeats(names: Sequence[str]) -> int:
@@ -197,7 +203,7 @@ def _by_family(b: list[int], a: list[int], families_b: list[str], families_a: li
 
 
 def _fits(family_b: str, family_a: str) -> bool:
-    return like(family_b) == like(family_a) or _ANY in (family_b, family_a)
+    return like(family_b) == like(family_a) or ANY_FAMILY in (family_b, family_a)
 
 
 def _unpaired(b: Sequence[int], a: Sequence[int]) -> Iterator[_Block]:

@@ -1,13 +1,14 @@
 """The rows of a diff: step, phases and kernels with their verdicts."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from typing import TypeVar
 
 import numpy as np
 
-from tracelab.compare.comparable import failed_launches, gpu_of
+from tracelab.compare.comparable import gpu_of
 from tracelab.compare.noise import (
     ControlDrift,
     control_drift,
@@ -19,7 +20,7 @@ from tracelab.compare.noise import (
 )
 from tracelab.compare.options import DiffOptions
 from tracelab.compare.pairing import Pair, pair_places
-from tracelab.compare.side import Side
+from tracelab.compare.side import Failing, Side
 from tracelab.difference import (
     COUNT_CHANGED,
     GONE,
@@ -36,7 +37,10 @@ from tracelab.difference import (
 from tracelab.errors import UsageError
 from tracelab.step_samples import Places
 
+Key = TypeVar("Key")
+
 _SAME_COUNT = 0.01  # counts that are means over steps of other sequences may differ by this much
+_FEW_STEPS = 0.25  # a median does not notice what is missing in fewer steps
 _NONE = np.zeros(0)
 _NOT_TIMED = "the host's speed differs from process to process; give two captures of each side"
 
@@ -54,7 +58,7 @@ def find_controls(before: Side, after: Side, options: DiffOptions) -> list[Contr
     Raises UsageError where no phase has a named one's name, or where its kernels differ.
     """
     same = [phase for phase in before.phases if phase in after.phases and _same_kernels(phase, before, after)]
-    alike = [phase for phase in same if before.shapes_of(phase) == after.shapes_of(phase)]
+    alike = [phase for phase in same if _same_calls(before.shapes_of(phase), after.shapes_of(phase))]
     if options.controls is not None:
         named = [phase for phase in all_phases(before, after) if options.controls.search(phase)]
         if not named:
@@ -79,15 +83,17 @@ def phases_there(before: Side, after: Side) -> str:
     return f"there are {', '.join(all_phases(before, after)) or 'none'}"
 
 
-def step_change(before: Side, after: Side, options: DiffOptions) -> Change:
-    """The change of the step time, which a single capture of a host-bound program cannot tell."""
-    found = judge(before.step_ns, after.step_ns, drift=None, calls=1, floors=options.floors)
+def step_change(before: Side, after: Side, controls: Sequence[ControlDrift], options: DiffOptions) -> Change:
+    """The change of the step time, which a single capture of a host-bound program cannot tell. Where the device bounds
+    both sides, the step drifts with it."""
     bounds = {str(_bound(capture_bound)) for capture_bound in _bounds(before, after)}
+    drift = drift_of_step(controls, all_phases(before, after)) if bounds == {"device"} else None
+    found = judge(before.step_ns, after.step_ns, drift=drift, calls=1, floors=options.floors)
     if all(np.array_equal(one, other) for one, other in zip_longest(before.step_ns, after.step_ns, fillvalue=_NONE)):
         return found  # the same steps: whatever the host does, nothing changed
     if bounds != {"device"} and min(len(before.captures), len(after.captures)) < 2:
         return replace(found, floor=None, verdict=INCONCLUSIVE, remark=_NOT_TIMED)
-    return _with_failures(found, failed_launches(before), failed_launches(after))
+    return _with_failures(found, before.failing, after.failing)
 
 
 def device_change(
@@ -102,14 +108,13 @@ def device_change(
     if all(busy):
         floor = floor_of(*busy, drift=drift, calls=calls, floors=options.floors)
         source = f"{floor.source}; less from {', '.join(floor.others)}" if floor.others else floor.source
-    return _with_failures(found, failed_launches(before), failed_launches(after)), source
+    return _with_failures(found, before.failing, after.failing), source
 
 
 def phase_changes(
     before: Side, after: Side, controls: Sequence[ControlDrift], options: DiffOptions
 ) -> list[PhaseChange]:
     """All phases, the largest change first."""
-    failed_b, failed_a = failures_by_phase(before), failures_by_phase(after)
     known = {control.phase for control in controls}
     rows = []
     for phase in all_phases(before, after):
@@ -121,7 +126,7 @@ def phase_changes(
             calls=max(kernels_b, kernels_a),
             floors=options.floors,
         )
-        time = _with_failures(time, failed_b[phase], failed_a[phase])
+        time = _with_failures(time, before.failing_in(phase), after.failing_in(phase))
         rows.append(
             PhaseChange(
                 phase, time, before.share_of(phase), after.share_of(phase), kernels_b, kernels_a, phase in known
@@ -135,23 +140,12 @@ def kernel_changes(
 ) -> list[KernelChange]:
     """All kernels by phase and place, the largest change first."""
     one, other = _alike_ordered(before, after)
-    failed_b, failed_a = failures_by_phase(before), failures_by_phase(after)
     rows = []
     for pair in pair_places(one.places, other.places):
         row = _kernel_change(pair, one, other, drift_without(controls, pair.phase), options)
-        time = _with_failures(row.time, failed_b[pair.phase], failed_a[pair.phase])
+        time = _with_failures(row.time, before.failing_in(pair.phase), after.failing_in(pair.phase))
         rows.append(replace(row, time=time))
     return sorted(rows, key=lambda row: (-abs(row.time.delta_ns), row.phase, row.before, row.after))
-
-
-def failures_by_phase(side: Side) -> Counter[str]:
-    """Failed launches of each phase over all captures."""
-    found: Counter[str] = Counter()
-    for capture in side.captures:
-        for row in capture.main.results["launches"].tables.get("failed", ()):
-            if row["launch"]:
-                found[row["phase"]] += row["count"]
-    return found
 
 
 def counts_differ(row: KernelChange) -> bool:
@@ -160,9 +154,14 @@ def counts_differ(row: KernelChange) -> bool:
 
 
 def _same_kernels(phase: str, before: Side, after: Side) -> bool:
-    one, other = before.kernels_of(phase), after.kernels_of(phase)
-    alike = (abs(one[n] - other[n]) <= _SAME_COUNT * max(one[n], other[n]) for n in one.keys() & other.keys())
-    return one.keys() == other.keys() and all(alike)
+    return _same_calls(before.kernels_of(phase), after.kernels_of(phase))
+
+
+def _same_calls(one: Mapping[Key, float], other: Mapping[Key, float]) -> bool:
+    """Whether both have the same keys, each as often."""
+    return one.keys() == other.keys() and all(
+        abs(one[k] - other[k]) <= _SAME_COUNT * max(one[k], other[k]) for k in one
+    )
 
 
 def _bounds(before: Side, after: Side) -> list[object]:
@@ -173,15 +172,20 @@ def _bound(metric: object) -> object:
     return getattr(metric, "value", "unknown")
 
 
-def _with_failures(change: Change, failed_before: int, failed_after: int) -> Change:
-    """Work that failed to launch takes no time: who has more of it is not faster."""
-    misled = (change.verdict == IMPROVEMENT and failed_after > failed_before) or (
-        change.verdict == REGRESSION and failed_before > failed_after
+def _with_failures(change: Change, failing_before: Failing, failing_after: Failing) -> Change:
+    """Work that failed to launch takes no time: a side that lacks more of it is not faster. Failures in few steps leave
+    the median as it is."""
+    less_after, less_before = failing_after.share, failing_before.share
+    misled = (change.verdict == IMPROVEMENT and less_after > max(less_before, _FEW_STEPS)) or (
+        change.verdict == REGRESSION and less_before > max(less_after, _FEW_STEPS)
     )
     if not misled:
         return change
-    where, count = ("after", failed_after) if failed_after > failed_before else ("before", failed_before)
-    return replace(change, verdict=INCONCLUSIVE, remark=f"{count} launches failed {where}: what did not run is missing")
+    where, count = (
+        ("after", failing_after.launches) if less_after > less_before else ("before", failing_before.launches)
+    )
+    remark = f"{count} launches failed {where}: what did not run is missing"
+    return replace(change, verdict=INCONCLUSIVE, remark=remark)
 
 
 def _alike_ordered(before: Side, after: Side) -> tuple[Side, Side]:
@@ -201,10 +205,12 @@ def _by_name(side: Side) -> Side:
 
 
 def by_name(places: Places) -> Places:
-    """One place for each phase and name, with the calls and times of all of them."""
-    groups: dict[tuple[str, str], list[int]] = {}
+    """One place for each phase and name, with the calls and times of all of them; by phase and name, so that captures
+    which launch them in another order have the same places."""
+    found: dict[tuple[str, str], list[int]] = {}
     for i, key in enumerate(zip(places.phase, places.name, strict=True)):
-        groups.setdefault(key, []).append(i)
+        found.setdefault(key, []).append(i)
+    groups = dict(sorted(found.items()))
     first = [columns[0] for columns in groups.values()]
     times = [places.time_ns[:, columns].sum(axis=1) for columns in groups.values()]
     return Places(

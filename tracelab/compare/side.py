@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tracelab.compare.pairing import like
 from tracelab.report import DeviceReport, Report
+from tracelab.result import Row
 from tracelab.step_samples import Places, StepSamples
 
 F64 = NDArray[np.float64]
@@ -29,8 +30,22 @@ class Capture:
         return self.report.main
 
     @property
+    def failed(self) -> list[Row]:
+        """Failed launches by phase, step and process."""
+        rows = self.main.results["launches"].tables.get("failed", ())
+        return [row for row in rows if row["launch"]]
+
+    @property
     def by_kernel(self) -> bool:
         return self.report.trace.cuda_graphs != "graph"
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Launches that failed inside used steps, and the share of the used steps that have any."""
+
+    launches: int
+    share: float
 
 
 @dataclass(frozen=True)
@@ -122,3 +137,18 @@ class Side:
         """Whether a capture runs the kernels that the first one runs, at the same places."""
         mine, its = self.places, other.samples.places
         return (mine.phase, mine.name) == (its.phase, its.name)
+
+    @property
+    def failing(self) -> Failing:
+        """Failed launches in any phase."""
+        return self.failing_in(None)
+
+    def failing_in(self, phase: str | None) -> Failing:
+        """Failed launches in a phase (None: in any)."""
+        launches, steps = 0, 0
+        for capture in self.captures:
+            used = {step.name for step in capture.main.steps.per_step}
+            rows = [row for row in capture.failed if row["step"] in used and phase in (None, row["phase"])]
+            launches += sum(row["count"] for row in rows)
+            steps += len({(row["process"], row["step"]) for row in rows})
+        return Failing(launches, min(steps / self.steps_used, 1.0) if self.steps_used else 0.0)
