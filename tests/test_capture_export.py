@@ -43,6 +43,15 @@ def test_a_changed_report_is_exported_again(report: Path, tmp_path: Path) -> Non
     assert export_report(report, str(nsys)) != first
 
 
+def test_a_stream_is_imported_before_it_is_exported(report: Path, tmp_path: Path) -> None:
+    stream = report.rename(report.with_suffix(".qdstrm"))
+    nsys = make_nsys(tmp_path / "n", export=make_export(tmp_path / "export"))
+    made = export_report(stream, str(nsys))
+    assert made.parent == tmp_path / "cache"
+    assert [call[-1].rpartition("/")[2] for call in calls(nsys) if call[0] == "export"] == ["run.nsys-rep"]
+    assert list(stream.parent.iterdir()) == [stream]
+
+
 def test_no_report(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no report at"):
         export_report(tmp_path / "missing.nsys-rep")

@@ -98,8 +98,6 @@ ONE_SENTENCE = {
     "a5000_no_kernels.sqlite": "no kernels",
     "a100_julia_nvtx_only.sqlite": "No CUDA events collected",
     "half_written_export.sqlite": "incomplete export",
-    "rtx3090_trt.parquetdir": "-t sqlite",
-    "rtx3090_trt.arrowdir": "-t sqlite",
 }
 
 

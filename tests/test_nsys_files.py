@@ -40,13 +40,15 @@ def test_empty_file(tmp_path: Path) -> None:
 def test_not_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "notes.sqlite"
     path.write_text("SQLite, but not really")
-    assert "not a SQLite export" in sentence(path)
+    assert "no export of a kind that is known" in sentence(path)
 
 
 def test_a_folder(tmp_path: Path) -> None:
     assert "a folder" in sentence(tmp_path)
     (tmp_path / "StringIds.parquet").touch()
-    assert "-t sqlite" in sentence(tmp_path)
+    assert "an incomplete export" in sentence(tmp_path)
+    (tmp_path / "TARGET_INFO_GPU.parquet").touch()
+    assert "the table StringIds cannot be read" in sentence(tmp_path)
 
 
 @pytest.mark.parametrize("kept", [16, 60, 100, 1000, 4096, 5000, 9000, 20_000])

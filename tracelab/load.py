@@ -4,42 +4,57 @@ from pathlib import Path
 
 from tracelab.capture.export import REPORT_SUFFIXES, export_report
 from tracelab.errors import InputError
-from tracelab.nsys_load import load_nsys_sqlite
+from tracelab.nsys_load import load_nsys, load_nsys_sqlite
 from tracelab.trace import Trace
+from tracelab.unpack import compression, unpacked, unpacked_head
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
-_DIRECTORY_MARKS = ("StringIds.parquet", "StringIds.arrow")
+_STREAM_MARK = b"\xff\xff\xff\xff"  # how a message of an Arrow stream begins (Arrow columnar format, IPC)
+_HEAD_BYTES = 4096
+_RUN_FOLDER_TRACE = "trace.sqlite"  # what `tracelab profile` keeps in a run folder
 
 
 def load_trace(path: Path, nsys: str | None = None) -> Trace:
-    """Load a SQLite export, or a report that `nsys` (None: the one found) exports to the cache folder first."""
-    kind = _recognise(path)
-    if kind == "report":
-        return load_nsys_sqlite(export_report(path, nsys), shown_as=path)
-    return load_nsys_sqlite(path)
+    """Load any export, compressed or not, or a report that `nsys` (None: the one found) exports to the cache folder.
 
-
-def _recognise(path: Path) -> str:
+    Raises InputError, in one sentence, for anything else.
+    """
     if path.is_dir():
-        raise InputError(_directory(path))
+        if (path / _RUN_FOLDER_TRACE).is_file():
+            return load_trace(path / _RUN_FOLDER_TRACE, nsys)
+        from tracelab.arrow_read import open_folder  # brings pyarrow, which a SQLite export does not need
+
+        return load_nsys(open_folder(path), path)
+    head = _head(path)
+    packed = compression(head)
+    if packed is None:
+        return _load_file(path, head, path, nsys)
+    inside = unpacked_head(path, packed, _HEAD_BYTES)
+    with unpacked(path, packed) as file:
+        return _load_file(file, inside, path, nsys)
+
+
+def _load_file(file: Path, head: bytes, shown_as: Path, nsys: str | None) -> Trace:
+    if head.startswith(_SQLITE_MAGIC):
+        return load_nsys_sqlite(file, shown_as)
+    if head.startswith(_STREAM_MARK):
+        from tracelab.arrow_read import open_streams
+
+        return load_nsys(open_streams(file), shown_as)
+    if shown_as.name.endswith(REPORT_SUFFIXES) and head:
+        return load_nsys_sqlite(export_report(file, nsys), shown_as)
+    what = "an empty file" if not head else "no export of a kind that is known"
+    raise InputError(
+        f"{shown_as}: {what}; give the .nsys-rep of nsys, or its export made with: nsys export -t sqlite "
+        "REPORT.nsys-rep"
+    )
+
+
+def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            head = file.read(len(_SQLITE_MAGIC))
+            return file.read(_HEAD_BYTES)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    if head == _SQLITE_MAGIC:
-        return "sqlite"
-    if path.name.endswith(REPORT_SUFFIXES) and head:
-        return "report"
-    what = "an empty file" if not head else "not a SQLite export"
-    raise InputError(
-        f"{path}: {what}; give the .nsys-rep of nsys, or its export made with: nsys export -t sqlite REPORT.nsys-rep"
-    )
-
-
-def _directory(path: Path) -> str:
-    if any((path / mark).exists() for mark in _DIRECTORY_MARKS):
-        return f"{path}: a directory export (parquetdir or arrowdir) is not read yet; export with -t sqlite."
-    return f"{path}: a folder, not a trace; give a SQLite export or a .nsys-rep file."

@@ -6,17 +6,19 @@ import tempfile
 from pathlib import Path
 
 from tracelab.capture.cache import cache_folder
+from tracelab.capture.importer import find_importer, import_by_hand
 from tracelab.capture.nsys import Nsys, find_nsys
-from tracelab.errors import CaptureUnavailableError, InputError
+from tracelab.errors import CaptureUnavailableError, InputError, TracelabError
 
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
+_STREAM_SUFFIX = ".qdstrm"  # what nsys collected, before its importer made a report of it
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep", _STREAM_SUFFIX)
 _HEAD_BYTES = 1 << 20  # together with size and time this tells any two reports apart, without reading gigabytes
 # How nsys says that a newer one wrote the report (the first two seen in 2022.4.2).
 _TOO_NEW = ("Version not supported", "ProtobufParseException", "newer version", "Unsupported version")
 
 
 def export_report(report: Path, explicit_nsys: str | None = None) -> Path:
-    """The SQLite export of a user's `.nsys-rep` or `.qdrep`, made with the found nsys and kept in the cache folder.
+    """The SQLite export of a user's `.nsys-rep`, `.qdrep` or `.qdstrm`, made with the found nsys and kept in the cache.
 
     Nothing is written beside the report. Raises InputError, in one sentence, if there is no file, no nsys, or only one
     that is older than the report's writer.
@@ -52,10 +54,27 @@ def export_sqlite(nsys: Nsys, report: Path, target: Path) -> Path:
 def _export_to_cache(nsys: Nsys, report: Path, target: Path) -> Path:
     # A name of its own and one rename: two tracelabs may export the same report at once.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="export-") as folder:
+        if report.name.endswith(_STREAM_SUFFIX):
+            report = _imported(nsys, report, Path(folder))
         made = export_sqlite(nsys, report, Path(folder) / target.name)
         made.chmod(0o600)  # it holds environment and arguments of the profiled program
         made.replace(target)
     return target
+
+
+def _imported(nsys: Nsys, stream: Path, folder: Path) -> Path:
+    """The report that the importer of `nsys` makes of a stream, in `folder`; raises InputError with its reason."""
+    importer = find_importer(nsys.path)
+    if importer is None:
+        raise InputError(
+            f"{stream.name} needs the QdstrmImporter of an nsys, and the one at {nsys.path} has none to find"
+        )
+    report = folder / f"{stream.stem}.nsys-rep"
+    try:
+        import_by_hand(importer, stream, report)
+    except TracelabError as error:
+        raise InputError(str(error)) from error
+    return report
 
 
 def _key(report: Path) -> str:

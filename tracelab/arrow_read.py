@@ -1,0 +1,200 @@
+"""Directory and stream exports of nsys as tables: parquetdir, arrowdir and the one-file arrow export.
+
+They hold what SQLite holds, with unsigned integers, booleans and, in old versions, numbers kept as text; all of it is
+read as SQLite would give it, so that every format of one report is analysed alike.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import ipc
+
+from tracelab.errors import InputError
+from tracelab.nsys_tables import TableSpec
+from tracelab.table_source import NULL
+from tracelab.trace import I64
+
+_TABLE_NAME = b"table_name"  # the schema's metadata by which nsys names a table
+_INTEGER = re.compile(r"\s*([+-]?\d+)")
+# A row of a trace holds at least two times of its own. A file that claims far more rows than bytes holds none of them.
+_ROWS_PER_BYTE = 4
+_ALWAYS_ALLOWED_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class ArrowTables:
+    """An export as a TableSource: `read` gives the wanted columns of a table (None: all that there are)."""
+
+    path: Path
+    format: str
+    kind: str
+    names: frozenset[str]
+    read: Callable[[str, tuple[str, ...]], Any]
+
+    def table_names(self) -> set[str]:
+        """Names of all tables."""
+        return set(self.names)
+
+    def ints(self, spec: TableSpec) -> dict[str, I64]:
+        """The integer columns of `spec`; unsigned values wrap, booleans are 0 and 1, text is cast as SQLite does."""
+        table = self._table(spec, spec.ints)
+        present = set(table.column_names)
+        missing = np.full(table.num_rows, NULL, np.int64)
+        return {name: _ints(table.column(name)) if name in present else missing.copy() for name in spec.ints}
+
+    def texts(self, spec: TableSpec, column: str) -> list[str | None]:
+        """One text column; all None where the table lacks it."""
+        table = self._table(spec, (column,))
+        if column not in table.column_names:
+            return [None] * table.num_rows
+        return _texts(table.column(column))
+
+    def _table(self, spec: TableSpec, columns: tuple[str, ...]) -> Any:
+        if spec.name not in self.names:
+            return pa.table({})
+        try:
+            return self.read(spec.name, columns)
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                f"{self.path}: the table {spec.name} cannot be read ({reason}); export it again."
+            ) from error
+
+
+def open_folder(path: Path) -> ArrowTables:
+    """A folder of TABLE.parquet or TABLE.arrow files, whichever kind its StringIds is."""
+    for suffix, name in ((".parquet", "parquetdir"), (".arrow", "arrowdir")):
+        if (path / f"StringIds{suffix}").is_file():
+            files = {file.name.removesuffix(suffix): file for file in path.glob(f"*{suffix}")}
+            one = _parquet if suffix == ".parquet" else _stream_file
+            reader = _Files(files, one)
+            return ArrowTables(path, f"nsys-{name}", f"a folder of {suffix} files", frozenset(files), reader.read)
+    raise InputError(f"{path}: a folder, not a trace; give a SQLite export, a parquetdir, an arrowdir or a .nsys-rep.")
+
+
+def open_streams(path: Path) -> ArrowTables:
+    """The one-file arrow export: one Arrow stream for each table, one behind the other."""
+    streams = _Streams(path)
+    return ArrowTables(path, "nsys-arrow", "an Arrow stream", frozenset(streams.tables), streams.read)
+
+
+@dataclass(frozen=True)
+class _Files:
+    files: Mapping[str, Path]
+    one: Callable[[Path, tuple[str, ...]], Any]
+
+    def read(self, name: str, columns: tuple[str, ...]) -> Any:
+        return self.one(self.files[name], columns)
+
+
+def _parquet(path: Path, columns: tuple[str, ...]) -> Any:
+    with pq.ParquetFile(path) as file:
+        rows, size = file.metadata.num_rows, path.stat().st_size
+        if rows > max(_ALWAYS_ALLOWED_ROWS, size * _ROWS_PER_BYTE):
+            raise pa.ArrowInvalid(f"it claims {rows} rows in {size} bytes")
+        wanted = [name for name in columns if name in file.schema_arrow.names]
+        table = file.read(columns=wanted or file.schema_arrow.names[:1])
+    return _checked(table)
+
+
+def _stream_file(path: Path, columns: tuple[str, ...]) -> Any:
+    with pa.memory_map(str(path)) as file, ipc.open_stream(file) as reader:
+        table = reader.read_all()
+    return _chosen(table, columns)
+
+
+def _chosen(table: Any, columns: tuple[str, ...]) -> Any:
+    wanted = [name for name in columns if name in table.column_names]
+    return _checked(table.select(wanted or table.column_names[:1]))
+
+
+def _checked(table: Any) -> Any:
+    """Offsets of damaged text columns may point anywhere; without this check reading them could crash."""
+    table.validate(full=True)
+    return table
+
+
+@dataclass(frozen=True)
+class _Streams:
+    """All tables of a one-file export, read once: a stream must be read to find where the next one begins."""
+
+    path: Path
+
+    @cached_property
+    def tables(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        try:
+            found.update(self._all())
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(f"{self.path}: a damaged Arrow stream ({reason}); export it again.") from error
+        return found
+
+    def _all(self) -> Iterator[tuple[str, Any]]:
+        with pa.memory_map(str(self.path)) as file:
+            while file.tell() < file.size():
+                with ipc.open_stream(file) as reader:
+                    name = (reader.schema.metadata or {}).get(_TABLE_NAME, b"").decode("utf-8", "replace")
+                    yield name, reader.read_all()
+
+    def read(self, name: str, columns: tuple[str, ...]) -> Any:
+        return _chosen(self.tables[name], columns)
+
+
+def _ints(column: Any) -> I64:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_null(kind):
+        return np.full(len(column), NULL, np.int64)
+    if pa.types.is_uint64(kind):
+        values = np.asarray(column.fill_null(0)).astype(np.uint64).view(np.int64)
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        values = np.asarray(pc.cast(column, pa.int64()).fill_null(0))
+    elif pa.types.is_floating(kind):
+        return _from_floats(np.asarray(column.cast(pa.float64()).fill_null(np.nan)))
+    else:
+        return _from_texts(_texts(column))
+    return np.where(np.asarray(column.is_null()), NULL, values)
+
+
+def _from_floats(values: np.ndarray[Any, np.dtype[np.float64]]) -> I64:
+    inside = np.abs(values) < 2.0**63  # neither NaN nor beyond an integer
+    return np.where(inside, np.where(inside, values, 0.0).astype(np.int64), NULL)
+
+
+def _from_texts(values: list[str | None]) -> I64:
+    """The leading integer of each text, 0 where there is none: what a CAST of SQLite gives."""
+    limits = np.iinfo(np.int64)
+    found = np.full(len(values), NULL, np.int64)
+    for i, value in enumerate(values):
+        if value is not None:
+            hit = _INTEGER.match(value)
+            found[i] = min(max(int(hit[1]), limits.min), limits.max) if hit else 0
+    return found
+
+
+def _texts(column: Any) -> list[str | None]:
+    """The values as text; bytes that are no UTF-8 are replaced, as everywhere."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        column = column.cast(pa.large_binary())
+    if pa.types.is_null(kind):
+        return [None] * len(column)
+    return [_text(value) for value in column.to_pylist()]
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
