@@ -41,6 +41,7 @@ def diff_document(diff: Diff) -> dict[str, Any]:
         "metrics": _metrics(diff.metrics),
         "findings": [asdict(finding) for finding in diff.findings],
         "regressed": list(diff.regressed),
+        "notes": list(diff.notes),
     }
 
 

@@ -127,11 +127,11 @@ def _rest(diff: Diff, changed: Sequence[Kernel], labels: Names) -> list[list[str
     reasons = remarks([*(row.time for row in diff.phases), *(row.time for row in others)])
     return [
         _kernels([*changed[_SHOWN:], *others], labels),
-        bullets(f"inconclusive: {text}" for text in reasons),
+        bullets(reasons),
         md_table(f"where the step went, {unit.symbol}", [inline(label) for label in where], columns),
         bullets(step_facts(diff)),
         finding_items(diff.findings),
-        bullets([*_sides(diff), floor_text(diff), controls_text(diff.controls), *_failed(diff)]),
+        bullets([*_sides(diff), floor_text(diff), controls_text(diff.controls), *_failed(diff), *diff.notes]),
     ]
 
 

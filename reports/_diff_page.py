@@ -181,15 +181,15 @@ def warnings(diff: Diff, view: View) -> list[Line]:
 
 
 def regressed(diff: Diff, view: View) -> list[Line]:
-    """What makes the command exit with 3."""
+    """What was let pass or not looked at, and what makes the command exit with 3."""
+    notes = [line for note in diff.notes for line in sentence(note, view, indent="  ", first="", style="yellow")]
     said = f"exit code 3: slower than before: {', '.join(diff.regressed)}"
-    return sentence(said, view, indent="  ", first="", style="bold red") if diff.regressed else []
+    return notes + (sentence(said, view, indent="  ", first="", style="bold red") if diff.regressed else [])
 
 
 def remark_lines(times: Sequence[Change], view: View) -> list[Line]:
-    """Why rows are inconclusive."""
-    said = "; ".join(remarks(times))
-    return sentence(f"inconclusive: {said}", view, indent="  ", style="dim") if said else []
+    """Why rows have the verdict they have."""
+    return [line for said in remarks(times) for line in sentence(said, view, indent="  ", style="dim")]
 
 
 def _labels(shown: Sequence[Kernel], folds: Sequence[tuple[int, bool]], names: Names) -> Room:

@@ -154,9 +154,9 @@ def floor_text(diff: Diff) -> str:
             (floor.step_time, "step time", diff.step),
         )
     ]
-    known = [text for text in shares if text]
-    source = f", from {floor.source}" if floor.source else ""
-    return f"noise floor {', '.join(known) or 'unknown'}{source}"
+    sources = (floor.source, floor.step_source)
+    known = [f"{text}{f', from {said}' if said else ''}" for text, said in zip(shares, sources, strict=True) if text]
+    return f"noise floor {'; '.join(known) or 'unknown'}"
 
 
 def controls_text(controls: Sequence[Control]) -> str:
@@ -181,6 +181,8 @@ def steps_text(side: SideFacts) -> str:
     """How many steps were used, of which name, from how many captures."""
     if side.source == _WHOLE_TRACE:
         return "the whole trace as one step"
+    if side.source == "none" and not side.gpu:
+        return "no GPU work"
     of = f" of {side.pattern}" if side.pattern else ""
     captures = f" in {len(side.paths)} captures" if len(side.paths) > 1 else ""
     return f"{counted(side.steps_used, 'step')}{of}{captures}"
@@ -188,12 +190,14 @@ def steps_text(side: SideFacts) -> str:
 
 def gpu_text(side: SideFacts) -> str:
     """The GPU with its SMs."""
+    if side.source == "none" and not side.gpu:
+        return ""
     return f"{side.gpu or 'unknown GPU'}{f', {side.sm_count} SMs' if side.sm_count else ''}"
 
 
 def bound_text(bound: str) -> str:
     """What bounds a step, in words; captures of one side may differ (`host or mixed`)."""
-    return " or ".join(_BOUNDS.get(word, "bound unknown") for word in bound.split(" or "))
+    return " or ".join(_BOUNDS.get(word, "bound unknown") for word in bound.split(" or ")) if bound else ""
 
 
 def both(before: str, after: str) -> str:
@@ -213,8 +217,8 @@ def mbu_pair(metric: MetricChange | None) -> str:
 
 
 def remarks(changes: Iterable[Change]) -> list[str]:
-    """Why rows are inconclusive, each reason once."""
-    found = (change.remark for change in changes if change.verdict == INCONCLUSIVE and change.remark)
+    """Why rows have the verdict they have, each reason once."""
+    found = (f"{WORDS.get(c.verdict, c.verdict)}: {c.remark}" for c in changes if c.remark)
     return list(dict.fromkeys(found))
 
 

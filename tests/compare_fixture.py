@@ -43,6 +43,7 @@ def places(kernels: Sequence[Kernel], steps: Sequence[float] = EVEN, *, ordered:
     """One place for each kernel; its time in each step is its own times that step's factor."""
     names = [kernel.name for kernel in kernels]
     shape = np.ones((len(kernels), 3), np.int64)
+    times = np.outer(steps, [kernel.ns for kernel in kernels])
     return Places(
         ordered=ordered,
         phase=tuple(kernel.phase for kernel in kernels),
@@ -50,7 +51,8 @@ def places(kernels: Sequence[Kernel], steps: Sequence[float] = EVEN, *, ordered:
         name=tuple(names),
         family=tuple(classify(names).families),
         calls=np.ones(len(kernels)),
-        time_ns=np.outer(steps, [kernel.ns for kernel in kernels]),
+        time_ns=times,
+        behind_ns=times,
         grid=shape * np.array([[kernel.blocks, 1, 1] for kernel in kernels], np.int64).reshape(-1, 3),
         block=shape * 128,
         registers=np.full(len(kernels), 32),

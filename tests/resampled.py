@@ -17,7 +17,9 @@ def redrawn(source: Capture, steps: int, rng: np.random.Generator) -> Capture:
         step_ns=samples.step_ns[periods],
         busy_ns=samples.busy_ns[drawn],
         phases={phase: times[drawn] for phase, times in samples.phases.items()},
-        places=replace(samples.places, time_ns=samples.places.time_ns[drawn]),
+        places=replace(
+            samples.places, time_ns=samples.places.time_ns[drawn], behind_ns=samples.places.behind_ns[drawn]
+        ),
     )
     return replace(source, samples=made)
 
@@ -33,16 +35,18 @@ def with_spread(source: Capture, phase: str, spread: float) -> Capture:
 def scaled(source: Capture, phase: str, factor: float | np.ndarray[tuple[int], np.dtype[np.float64]]) -> Capture:
     """The same capture with one phase `factor` times as long: one number, or one for each step."""
     samples, places = source.samples, source.samples.places
-    times = samples.phases[phase] * factor
+    changed = samples.phases[phase] * factor
     mine = np.array([name == phase for name in places.phase])
     per_step = np.broadcast_to(np.asarray(factor, np.float64), samples.busy_ns.shape)[: len(places.time_ns)]
-    moved = np.where(mine[None, :], places.time_ns * per_step[:, None], places.time_ns)
+    moved, behind = (
+        np.where(mine[None, :], times * per_step[:, None], times) for times in (places.time_ns, places.behind_ns)
+    )
     return replace(
         source,
         samples=replace(
             samples,
-            busy_ns=samples.busy_ns + times - samples.phases[phase],
-            phases={**samples.phases, phase: times},
-            places=replace(places, time_ns=moved),
+            busy_ns=samples.busy_ns + changed - samples.phases[phase],
+            phases={**samples.phases, phase: changed},
+            places=replace(places, time_ns=moved, behind_ns=behind),
         ),
     )

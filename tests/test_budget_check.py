@@ -183,7 +183,7 @@ def test_what_a_trace_cannot_tell_is_not_kept_and_says_why(tmp_path: Path) -> No
     step, phase, kept = held(
         tmp_path,
         seen,
-        "[limits]\nmbu = { max = 9 }\n[phases.attn]\nmbu = { max = 9 }\nkernels_per_step = { max = 1 }\n",
+        "[limits]\nmbu = { max = 0.9 }\n[phases.attn]\nmbu = { max = 0.9 }\nkernels_per_step = { max = 1 }\n",
     )
     assert skipped is not None and skipped.startswith("Floor unknown")
     assert (step.ok, step.measured, step.remark) == (False, None, skipped)

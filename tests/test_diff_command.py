@@ -159,6 +159,38 @@ def test_the_same_file_twice_is_one_capture() -> None:
     assert document["step"]["verdict"] == "inconclusive"
 
 
+def test_a_copy_of_a_capture_is_no_second_capture(tmp_path: Path) -> None:
+    one, two = capture_file("llama_eager", 1), capture_file("llama_eager", 2)
+    copy = tmp_path / "copy.sqlite"
+    copy.write_bytes(one.read_bytes())
+    answer = _diff(one, two, "--aa", copy)
+    assert answer.code == 2
+    assert "a copy is no second capture" in answer.err
+    assert "capture of both sides" in _diff(one, two, "--aa", two).err
+
+
+def test_a_second_phase_that_changed_hides_nothing(tmp_path: Path) -> None:
+    """Feed-forward, two thirds of the step, 20 % faster and the head 20 % slower: attention alone stood still."""
+    before, after = capture_file("llama_graph", 1), tmp_path / "after.sqlite"
+    source, between = capture_file("llama_graph", 2), tmp_path / "between.sqlite"
+    # Of the 129 gemv_row of a step each layer has two in attention and then two in feed-forward; the last is the head's.
+    faster = slowed(source, between, 0.8, lambda name, i: name == "gemv_row" and i % 129 < 128 and i % 129 % 4 > 1)
+    slowed(faster, after, 1.2, lambda name, i: name == "gemv_row" and i % 129 == 128)
+    document = _document(before, after, code=3)
+    assert {row["phase"]: row["verdict"] for row in document["phases"]} == {
+        "L#/ffn": "improvement", "head": "regression", "L#/attn_gqa": "neutral",
+    }  # fmt: skip
+
+
+def test_what_was_let_pass_or_not_looked_at_is_said(tmp_path: Path) -> None:
+    assert _document(SPLIT, SERIAL, "--fail-above", "500%")["notes"] == [
+        "--fail-above lets pass: the step (+98.4 %), device time of the step (+101.4 %), L#/attn_gqa (+288.4 %)."
+    ]
+    assert _document(SPLIT, SERIAL, "--phase", "head")["notes"] == [
+        "Only what --phase and --kernel name was looked at. Not looked at, though slower: the step and its device time."
+    ]
+
+
 def test_folders_of_repeated_captures_are_sides(tmp_path: Path) -> None:
     for side, numbers in (("before", (1, 2)), ("after", (3, 4))):
         for place, number in enumerate(numbers, 1):

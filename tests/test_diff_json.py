@@ -14,7 +14,7 @@ from tracelab.reports import json_report
 
 DIFF_KEYS = {
     "schema", "comparable", "reasons", "verdict", "noise_floor", "controls", "step", "phases", "kernels",
-    "before", "after", "warnings", "device_time", "metrics", "findings", "regressed",
+    "before", "after", "warnings", "device_time", "metrics", "findings", "regressed", "notes",
 }  # fmt: skip
 JUDGED_KEYS = {"change", "interval", "floor", "verdict", "remark"}
 TIME_KEYS = {"before_ns", "after_ns", "delta_ns", *JUDGED_KEYS}
@@ -37,7 +37,7 @@ def test_keys_of_a_comparison(name: str) -> None:
     document = _document(json_report.render_diff, DIFFS[name]())
     assert set(document) == DIFF_KEYS
     assert document["schema"] == "tracelab.diff/1"
-    assert set(document["noise_floor"]) == {"device_time", "step_time", "source"}
+    assert set(document["noise_floor"]) == {"device_time", "step_time", "source", "step_source"}
     assert all(set(control) == {"phase", "change"} for control in document["controls"])
     assert set(document["step"]) == set(document["device_time"]) == {"before_ns", "after_ns", *JUDGED_KEYS}
     assert all(set(row) == PHASE_KEYS for row in document["phases"])

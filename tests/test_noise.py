@@ -10,7 +10,7 @@ from compare_fixture import NOISY, Kernel, capture, one, sequence, slower
 from numpy.typing import NDArray
 
 from tracelab.compare.compare import compare
-from tracelab.compare.noise import ControlDrift, Floors, drift_of_step, drift_without, judge, own_spread
+from tracelab.compare.noise import ControlDrift, Floors, drift_for, drift_of_step, drift_without, judge, own_spread
 from tracelab.compare.options import DiffOptions
 from tracelab.compare.rows import find_controls
 from tracelab.compare.side import Side
@@ -151,7 +151,7 @@ A, B, C = (
 
 def test_a_phase_is_judged_by_the_other_controls_only() -> None:
     """By time: without a, b has 5 of 6 parts; without b, a has 4 of 5."""
-    drifts = [drift_without([A, B, C], phase) for phase in ("a", "b", "c", None)]
+    drifts = [drift_without([A, B, C], phase) for phase in ("a", "b", "c", "")]
     assert drifts == pytest.approx([log1p(0.2), 0.0, log1p(0.2), (log1p(0.02) + log1p(0.2)) / 2])
     assert drift_without([A], "a") is None
 
@@ -178,7 +178,7 @@ def test_a_phase_is_no_control_for_itself() -> None:
 def test_control_if_it_were_the_change_would_explain_itself() -> None:
     """All controls, mlp among them: by time the drift is mlp's own 20 %, and so is the floor of phase and step."""
     before, after = one(TWO, NOISY), one(SLOWED, NOISY)
-    everything = drift_without(find_controls(before, after, DiffOptions()), None)
+    everything = drift_without(find_controls(before, after, DiffOptions()))
     assert everything == pytest.approx(log(1.2))
     for times in ((before.phase_ns("mlp"), after.phase_ns("mlp")), (before.busy_ns, after.busy_ns)):
         assert judge(*times, drift=everything, calls=1, floors=FLOORS).verdict == NEUTRAL

@@ -172,6 +172,8 @@ def _require_fitting(path: str, limit: Limit, name: str, known: _Known) -> None:
     if known.word != (limit.bound == IS):
         how = 'a word; write { is = "…" }' if known.word else "a number; write { max = … } or { min = … }"
         raise _refused(path, limit, f"{name} is {how}")
+    if known.unit == SHARE and not limit.unit and isinstance(limit.value, int | float) and limit.value > 1:
+        raise _refused(path, limit, f'{name} is a share: 1 is the whole; write 0.05 or "5 %"')
     if limit.unit and limit.unit != known.unit:
         given = "time" if limit.unit == TIME else "percentage"
         raise _refused(path, limit, f"{name} is no {given}; give the limit as a plain number")

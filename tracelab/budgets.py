@@ -210,6 +210,8 @@ def _kernel_rules(source: _Source, table: Mapping[str, Any]) -> Iterator[KernelR
 def _compiled(source: _Source, keys: Keys, pattern: Any) -> re.Pattern[str]:
     if not isinstance(pattern, str):
         source.refuse(keys, f"{keys[1]} takes regular expressions as text, not {pattern!r}")
+    if not pattern:
+        source.refuse(keys, f"{keys[1]} has an empty expression, which every name matches")
     try:
         return re.compile(pattern)
     except re.error as error:

@@ -124,11 +124,12 @@ class Control:
 @dataclass(frozen=True)
 class NoiseFloor:
     """What counts as no measurable change, relative: of the step's device time, and of the step time (None where it
-    cannot be told). `source` says in words what it was measured from."""
+    cannot be told). `source` and `step_source` say in words what each was measured from."""
 
     device_time: float | None
     step_time: float | None
     source: str
+    step_source: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,8 @@ class SideFacts:
 @dataclass(frozen=True)
 class Diff:
     """Two sides compared. `reasons` say why they cannot be compared; if that was forced, `comparable` stays False and
-    the rest is filled all the same. `regressed` names what makes the exit code 3."""
+    the rest is filled all the same. `regressed` names what makes the exit code 3; `notes` say what was not looked at or
+    was let pass."""
 
     before: SideFacts
     after: SideFacts
@@ -168,6 +170,7 @@ class Diff:
     metrics: Sequence[MetricChange]
     findings: Sequence[Finding]
     regressed: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def metric(self, analyzer: str, name: str) -> MetricChange | None:
         """The change of one analyzer's metric, None if neither side has it."""

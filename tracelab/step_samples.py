@@ -26,10 +26,11 @@ class Places:
     """The places of one step where kernels stand, in launch order; all columns have one entry per place.
 
     A place has a phase, the run of that phase it belongs to (0 for the first time the step enters the phase), a kernel
-    name and its family. `time_ns` has shape [steps, places] and counts a kernel from the end of the one before it on
-    its stream. `calls` is how many launches of a step a place stands for: 1, or where the steps do not run one sequence
-    the mean number of launches of that name and phase (`ordered` is then False). Launch shapes are those of one step:
-    x, y, z in `grid` and `block`, shape [places, 3]; 0 for a whole graph.
+    name and its family. `time_ns` has shape [steps, places]. `behind_ns` is the same, counting a kernel from the end of
+    the one before it on its stream: a dependent launch that starts early waits for that one. `calls` is how many
+    launches of a step a place stands for: 1, or where the steps do not run one sequence the mean number of launches of
+    that name and phase (`ordered` is then False). Launch shapes are those of one step: x, y, z in `grid` and `block`,
+    shape [places, 3]; 0 for a whole graph.
     """
 
     ordered: bool
@@ -39,6 +40,7 @@ class Places:
     family: tuple[str, ...]
     calls: F64
     time_ns: F64
+    behind_ns: F64
     grid: I64
     block: I64
     registers: I64
@@ -81,13 +83,13 @@ def step_samples(view: View) -> StepSamples:
 @dataclass(frozen=True)
 class _Sequence:
     """Kernels and whole graphs of the used steps by step and launch: rows of `Ops`, their step, phase, position in the
-    step, and time in ns."""
+    step, and their time behind the one before (ns)."""
 
     rows: I64
     step: I64
     phase: I32
     position: I64
-    time_ns: I64
+    behind_ns: I64
 
 
 def _places(view: View) -> Places:
@@ -104,12 +106,11 @@ def _in_launch_order(view: View) -> _Sequence:
     order = order[trace.ops.computes[table.ops[order]] & np.isin(table.op_row[order], view.used)]
     rows, step = table.ops[order], np.searchsorted(view.used, table.op_row[order])
     position = position_in_group(group_starts(step), len(step))
-    return _Sequence(rows, step, view.phases.op_phase[rows], position, _own_ns(view, rows, step))
+    return _Sequence(rows, step, view.phases.op_phase[rows], position, _behind_ns(view, rows, step))
 
 
-def _own_ns(view: View, rows: I64, step: I64) -> I64:
-    """Time of each row from the end of the one before it on its stream: a dependent launch that starts early waits, and
-    how long it waits says nothing about it."""
+def _behind_ns(view: View, rows: I64, step: I64) -> I64:
+    """Time of each row from the end of the one before it on its stream."""
     ops = view.trace.ops
     stream, _ = group_ids([step, ops.process[rows], ops.stream[rows]])
     order = np.lexsort((ops.start[rows], stream))
@@ -138,7 +139,8 @@ def _by_position(view: View, sequence: _Sequence, steps: I64) -> Places:
         ordered=True,
         run=_runs(phase),
         calls=np.ones(len(example)),
-        time_ns=sequence.time_ns[inside].reshape(rows.shape).astype(np.float64),
+        time_ns=view.trace.ops.duration_ns[rows].astype(np.float64),
+        behind_ns=sequence.behind_ns[inside].reshape(rows.shape).astype(np.float64),
     )
 
 
@@ -154,14 +156,17 @@ def _by_name(view: View, sequence: _Sequence) -> Places:
     rank = np.argsort(order) if order else np.zeros(0, np.int64)
     place, count = rank[group], len(first)
     cells = sequence.step * count + place
-    total = np.bincount(cells, weights=sequence.time_ns, minlength=view.steps_used * count)
+    shape = (view.steps_used, count)
+    total = np.bincount(cells, weights=ops.duration_ns[sequence.rows], minlength=shape[0] * count).reshape(shape)
+    behind = np.bincount(cells, weights=sequence.behind_ns, minlength=shape[0] * count).reshape(shape)
     return _table(
         view,
         sequence.rows[first[order]],
         ordered=False,
         run=np.zeros(count, np.int64),
         calls=np.bincount(place, minlength=count) / max(view.steps_used, 1),
-        time_ns=total.astype(np.float64).reshape(view.steps_used, count),
+        time_ns=total.astype(np.float64),
+        behind_ns=behind.astype(np.float64),
     )
 
 
@@ -174,7 +179,7 @@ def _runs(phase: I32) -> I64:
     return run
 
 
-def _table(view: View, example: I64, *, ordered: bool, run: I64, calls: F64, time_ns: F64) -> Places:
+def _table(view: View, example: I64, *, ordered: bool, run: I64, calls: F64, time_ns: F64, behind_ns: F64) -> Places:
     ops = view.trace.ops
     names = tuple(view.trace.names[int(code)] for code in ops.name[example])
     distinct = list(dict.fromkeys(names))
@@ -187,6 +192,7 @@ def _table(view: View, example: I64, *, ordered: bool, run: I64, calls: F64, tim
         family=tuple(family[name] for name in names),
         calls=calls,
         time_ns=time_ns,
+        behind_ns=behind_ns,
         grid=np.stack([ops.grid_x[example], ops.grid_y[example], ops.grid_z[example]], axis=1).astype(np.int64),
         block=np.stack([ops.block_x[example], ops.block_y[example], ops.block_z[example]], axis=1).astype(np.int64),
         registers=ops.registers[example].astype(np.int64),

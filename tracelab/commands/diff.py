@@ -24,7 +24,8 @@ from tracelab.commands.shared import (
     selection_of,
     write,
 )
-from tracelab.errors import CheckFailedError, NotComparableError, UsageError
+from tracelab.errors import CheckFailedError, InputError, NotComparableError, UsageError
+from tracelab.options import Selection
 
 if TYPE_CHECKING:
     from tracelab.compare.options import DiffOptions
@@ -95,13 +96,9 @@ def run(traces: Sequence[Path] | None, **values: Any) -> None:
     groups = _groups(traces or (), values)
     for path in (path for group in groups for path in group):
         keep_input(path, values["output"])
-    from tracelab.compare.compare import compare, compare_ladder, nothing_to_compare
+    from tracelab.compare.compare import compare, compare_ladder
 
-    try:
-        sides = _loaded(groups, values)
-    except NotComparableError as error:
-        write(render_as("diff", nothing_to_compare(groups, str(error)), values), values["output"])
-        raise
+    sides = _loaded(groups, values)
     if len(sides) > 2:
         ladder = compare_ladder(sides, options)
         write(render_as("ladder", ladder, values), values["output"])
@@ -143,6 +140,10 @@ def _groups(traces: Sequence[Path], values: Mapping[str, Any]) -> list[list[Path
         raise UsageError(
             "--aa, --aa-after and --steps-after belong to two traces; a ladder takes folders of `profile --repeat`."
         )
+    for other, mine in ((traces[1], more[0]), (traces[0], more[1])):
+        both = {path.resolve() for path in traces_of(other)} & {path.resolve() for path in _all(mine)}
+        if both:
+            raise UsageError(f"{both.pop()} cannot be a capture of both sides.")
     more += [[]] * (len(traces) - 2)
     return [_distinct([*traces_of(path), *_all(others)]) for path, others in zip(traces, more, strict=True)]
 
@@ -157,12 +158,35 @@ def _distinct(paths: Sequence[Path]) -> list[Path]:
 
 
 def _loaded(groups: Sequence[Sequence[Path]], values: Mapping[str, Any]) -> "list[Side]":
+    """Every side. Raises NotComparableError, after saying what can be said of the others, where one has no GPU work."""
+    from tracelab.compare.compare import nothing_to_compare
+
+    selection = selection_of(values)
+    after = replace(selection, steps=values["steps_after"] or selection.steps)
+    sides: list[Side | None] = []
+    empty: list[NotComparableError] = []
+    for i, group in enumerate(groups):
+        try:
+            sides.append(_side(group, after if i else selection, values))
+        except NotComparableError as error:
+            sides.append(None)
+            empty.append(error)
+    if empty:
+        outcome = nothing_to_compare(groups, sides, str(empty[0]))
+        write(render_as("diff", outcome, values), values["output"])
+        raise empty[0]
+    return [side for side in sides if side is not None]
+
+
+def _side(group: Sequence[Path], selection: "Selection", values: Mapping[str, Any]) -> "Side":
     from tracelab.compare.load import load_side
 
-    selection, facts = selection_of(values), facts_of(values)
-    after = replace(selection, steps=values["steps_after"] or selection.steps)
-    selections = [selection, *[after] * (len(groups) - 1)]
-    return [load_side(group, chosen, facts, values["nsys"]) for group, chosen in zip(groups, selections, strict=True)]
+    try:
+        return load_side(group, selection, facts_of(values), values["nsys"])
+    except (InputError, UsageError) as error:
+        if values["steps_after"] is not None and selection.steps == values["steps_after"]:
+            raise type(error)(str(error).replace("--steps ", "--steps-after ", 1)) from error
+        raise
 
 
 def _end(diffs: "Sequence[Diff]", whole: "Diff", options: "DiffOptions") -> None:

@@ -179,10 +179,11 @@ def _failed(before: Side, after: Side) -> Iterator[TraceWarning]:
 def _sequence(before: Side, after: Side) -> Iterator[TraceWarning]:
     one, other = before.places, after.places
     if (one.phase, one.name) != (other.phase, other.name):
+        counts = [count(float(places.calls.sum())) for places in (one, other)]
+        told = f"{counts[0]} → {counts[1]} a step" if counts[0] != counts[1] else f"{counts[0]} a step on both sides"
         yield TraceWarning(
             "other-sequence",
-            f"The steps run other kernels ({' → '.join(count(float(places.calls.sum())) for places in (one, other))} a "
-            "step): kernels are paired by phase, place and family.",
+            f"The steps run other kernels ({told}): kernels are paired by phase, place and family.",
         )
     for where, side in (("before", before), ("after", after)):
         if not side.places.ordered:

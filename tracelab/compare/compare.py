@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
 from tracelab.compare.comparable import differences, failed_launches, gpu_of, reasons_against
 from tracelab.compare.findings import diff_findings
-from tracelab.compare.noise import verdict_of
+from tracelab.compare.kernel_rows import kernel_changes
+from tracelab.compare.noise import undecided, verdict_of
 from tracelab.compare.options import DiffOptions
 from tracelab.compare.rows import (
     device_change,
     find_controls,
-    kernel_changes,
     phase_changes,
     phases_there,
     step_change,
@@ -40,7 +39,7 @@ from tracelab.difference import (
 )
 from tracelab.errors import UsageError
 from tracelab.report import TraceWarning
-from tracelab.result import Metric, Value
+from tracelab.units import percent
 
 
 def compare(before: Side, after: Side, options: DiffOptions) -> Diff:
@@ -50,9 +49,12 @@ def compare(before: Side, after: Side, options: DiffOptions) -> Diff:
     options = replace(options, floors=options.floors.between(*in_graph))
     controls = find_controls(before, after, options)
     device_time, source = device_change(before, after, controls, options)
-    step = step_change(before, after, controls, options)
+    step, step_source = step_change(before, after, controls, options)
     phases = _phases_looked_at(phase_changes(before, after, controls, options), before, after, options)
     kernels = _kernels_looked_at(kernel_changes(before, after, controls, options), options)
+    if any(reason.code == "graph-mode" for reason in reasons):
+        device_time = undecided(device_time)
+        phases = [replace(row, time=undecided(row.time)) for row in phases]
     told = not reasons or options.force
     found = diff_findings(before, after, phases, kernels, controls, device_time)
     return Diff(
@@ -62,7 +64,7 @@ def compare(before: Side, after: Side, options: DiffOptions) -> Diff:
         reasons=reasons,
         warnings=differences(before, after),
         verdict=_overall(step, device_time, phases, kernels, options) if told else NOT_COMPARABLE,
-        noise_floor=NoiseFloor(device_time.floor, step.floor, source),
+        noise_floor=NoiseFloor(device_time.floor, step.floor, source, step_source),
         controls=[Control(c.phase, float(np.expm1(c.log_change))) for c in controls],
         step=step,
         device_time=device_time,
@@ -71,6 +73,7 @@ def compare(before: Side, after: Side, options: DiffOptions) -> Diff:
         metrics=_metrics(before, after),
         findings=found,
         regressed=_regressed(step, device_time, phases, kernels, options) if told else (),
+        notes=_notes(step, device_time, phases, kernels, options),
     )
 
 
@@ -80,16 +83,12 @@ def compare_ladder(sides: Sequence[Side], options: DiffOptions) -> Ladder:
     return Ladder(rungs, rungs[0] if len(rungs) == 1 else compare(sides[0], sides[-1], options))
 
 
-def nothing_to_compare(paths: Sequence[Sequence[Path]], reason: str) -> Diff:
-    """The outcome where a trace holds nothing that could be compared."""
+def nothing_to_compare(paths: Sequence[Sequence[Path]], sides: Sequence[Side | None], reason: str) -> Diff:
+    """The outcome where a trace holds nothing that could be compared; a side that does is described."""
     unknown = Change(None, None, None, None, None, NOT_COMPARABLE)
-    before, after = (
-        SideFacts(tuple(map(str, group)), group[0].name, None, "", None, "", "none", 0, "unknown", 0, None)
-        for group in (paths[0], paths[-1])
-    )
     return Diff(
-        before=before,
-        after=after,
+        before=_facts_or_name(sides[0], paths[0]),
+        after=_facts_or_name(sides[-1], paths[-1]),
         comparable=False,
         reasons=[TraceWarning("no-gpu-work", reason)],
         warnings=(),
@@ -103,6 +102,12 @@ def nothing_to_compare(paths: Sequence[Sequence[Path]], reason: str) -> Diff:
         metrics=(),
         findings=(),
     )
+
+
+def _facts_or_name(side: Side | None, paths: Sequence[Path]) -> SideFacts:
+    if side is not None:
+        return side_facts(side)
+    return SideFacts(tuple(map(str, paths)), paths[0].name, None, "", None, "", "none", 0, "", 0, None)
 
 
 def side_facts(side: Side) -> SideFacts:
@@ -189,6 +194,28 @@ def _regressed(
     )
 
 
+def _notes(
+    step: Change,
+    device_time: Change,
+    phases: Sequence[PhaseChange],
+    kernels: Sequence[KernelChange],
+    options: DiffOptions,
+) -> list[str]:
+    """What became slower and does not count, and why."""
+    slower = [
+        (name, time)
+        for name, time in _judged(step, device_time, phases, kernels, options)
+        if _time_verdict(time) == REGRESSION and (time.change or 0.0) <= options.fail_above
+    ]
+    named = ", ".join(f"{name} (+{percent(time.change or 0.0)})" for name, time in slower)
+    found = [f"--fail-above lets pass: {named}."] if slower else []
+    if options.narrowed:
+        others = [n for n, t in (("the step", step), ("its device time", device_time)) if t.verdict == REGRESSION]
+        also = f" Not looked at, though slower: {' and '.join(others)}." if others else ""
+        found.append(f"Only what --phase and --kernel name was looked at.{also}")
+    return found
+
+
 def _time_verdict(time: Change) -> str:
     """A kernel that runs more often is judged by its time when it is what the user looks at."""
     return verdict_of(time) if time.verdict == COUNT_CHANGED else time.verdict
@@ -210,24 +237,12 @@ def _overall(
 
 
 def _metrics(before: Side, after: Side) -> list[MetricChange]:
-    """Every metric of every analyzer; of several captures the median, if it is a number."""
+    """Every metric of every analyzer on both sides."""
     found = []
     names = {(a, m) for side in (before, after) for a, r in side.first.main.results.items() for m in r.metrics}
     for analyzer, name in sorted(names):
-        one, other = _metric(before, analyzer, name), _metric(after, analyzer, name)
-        unit = next(metric.unit for metric in (*one, *other))
-        found.append(MetricChange(analyzer, name, unit, _middle(one), _middle(other)))
+        units = [metric.unit for side in (before, after) for metric in side.metrics(analyzer, name)]
+        found.append(
+            MetricChange(analyzer, name, units[0], before.metric(analyzer, name), after.metric(analyzer, name))
+        )
     return found
-
-
-def _metric(side: Side, analyzer: str, name: str) -> list[Metric]:
-    results = [capture.main.results.get(analyzer) for capture in side.captures]
-    return [metric for result in results if result is not None and (metric := result.metrics.get(name)) is not None]
-
-
-def _middle(metrics: Sequence[Metric]) -> Value:
-    values = [metric.value for metric in metrics]
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) < len(values) or not numbers:
-        return values[0] if values else None
-    return median(numbers)

@@ -40,14 +40,18 @@ def diff_findings(
     controls: Sequence[ControlDrift],
     device_time: Change,
 ) -> list[Finding]:
-    """Failed launches, a run that was slower as a whole, starved grids, each changed phase, launches, shares."""
+    """Failed launches, a run that was slower as a whole, grids starved at a cost, each changed phase, kernels that
+    changed in phases that did not, launches, other starved grids, shares."""
+    starved = [(row.time.verdict == REGRESSION, found) for row in kernels for found in _starved(row, after)]
     return [
         *_failures(before, after),
         *_slower_run(controls),
-        *(finding for row in kernels for finding in _starved(row, after)),
+        *(finding for slower, finding in starved if slower),
         *(_phase(row, kernels) for row in phases if row.time.verdict in (REGRESSION, IMPROVEMENT)),
         *(_other_phase(row) for row in phases if row.time.verdict in (NEW, GONE)),
+        *_kernels_alone(phases, kernels),
         *_launches(before, after, device_time),
+        *(finding for slower, finding in starved if not slower),
         *_shares(phases),
     ]
 
@@ -117,6 +121,21 @@ def _phase(row: PhaseChange, kernels: Sequence[KernelChange]) -> Finding:
     )
 
 
+def _kernels_alone(phases: Sequence[PhaseChange], kernels: Sequence[KernelChange]) -> Iterator[Finding]:
+    """Kernels that became slower or faster in phases whose time did not change measurably."""
+    still = {row.phase for row in phases if row.time.verdict == NEUTRAL}
+    for word, verdict in (("slower", REGRESSION), ("faster", IMPROVEMENT)):
+        rows = [row for row in kernels if row.phase in still and row.time.verdict == verdict]
+        if rows:
+            named = "; ".join(f"{_kernel(row)} in {row.phase}" for row in rows[:_KERNELS_NAMED])
+            more = f"; {len(rows) - _KERNELS_NAMED} more" if len(rows) > _KERNELS_NAMED else ""
+            yield Finding(
+                f"kernel-{word}",
+                f"{len(rows)} kernel{'s' if len(rows) > 1 else ''} {word} without a measurable change of the phase.",
+                f"{named}{more}.",
+            )
+
+
 def _other_phase(row: PhaseChange) -> Finding:
     new = row.time.verdict == NEW
     spent = times(abs(row.time.delta_ns))[0]
@@ -152,29 +171,29 @@ def _launches(before: Side, after: Side, device_time: Change) -> Iterator[Findin
     """Fewer launches or kernels for the same GPU time: what only the gaps show."""
     launches = [_metric(side, "kernels", "launches_per_step") for side in (before, after)]
     kernels = [_metric(side, "kernels", "kernels_per_step") for side in (before, after)]
-    gaps = [_metric(side, "gaps", "launch_gap_ns") for side in (before, after)]
     changed = [
         f"{what} {count(pair[0])} → {count(pair[1])} a step"
         for what, pair in (("kernels", kernels), ("launches", launches))
-        if None not in pair and pair[0] != pair[1] and pair[0] is not None and pair[1] is not None
+        if pair[0] is not None and pair[1] is not None and pair[0] != pair[1]
     ]
-    if not changed:
-        return
-    same = ", device time unchanged within the noise" if device_time.verdict == NEUTRAL else ""
-    evidence = ""
-    if gaps[0] is not None and gaps[1] is not None and gaps[0] + gaps[1] > 0:
-        shares = [_metric(side, "gaps", "launch_gap_share") or 0.0 for side in (before, after)]
-        spent = times(gaps[0], gaps[1])
-        evidence = (
-            f"Launch gaps {spent[0]} → {spent[1]} a step ({percent(shares[0])} → {percent(shares[1])} of the step)."
-        )
-    yield Finding("launches-changed", f"{' and '.join(changed).capitalize()}{same}.", evidence)
+    if changed:
+        same = ", device time unchanged within the noise" if device_time.verdict == NEUTRAL else ""
+        yield Finding("launches-changed", f"{' and '.join(changed).capitalize()}{same}.", _gap_evidence(before, after))
+
+
+def _gap_evidence(before: Side, after: Side) -> str:
+    gaps = [_metric(side, "gaps", "launch_gap_ns") for side in (before, after)]
+    steps = [_metric(side, "gaps", "step_ns") for side in (before, after)]
+    if None in (*gaps, *steps) or not sum(gap or 0.0 for gap in gaps):
+        return ""
+    spent = times(*(gap or 0.0 for gap in gaps))
+    shares = [percent((gap or 0.0) / (step or 1.0)) for gap, step in zip(gaps, steps, strict=True)]
+    return f"Launch gaps {spent[0]} → {spent[1]} a step ({shares[0]} → {shares[1]} of the step)."
 
 
 def _metric(side: Side, analyzer: str, name: str) -> float | None:
-    result = side.first.main.results.get(analyzer)
-    metric = result.metrics.get(name) if result is not None else None
-    return float(metric.value) if metric is not None and isinstance(metric.value, int | float) else None
+    value = side.metric(analyzer, name)
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _shares(phases: Sequence[PhaseChange]) -> Iterator[Finding]:
@@ -193,7 +212,7 @@ def _shares(phases: Sequence[PhaseChange]) -> Iterator[Finding]:
     yield Finding(
         "shares-moved",
         f"Same time, other share of GPU time: {named}.",
-        "Their times did not change measurably; the rest of the step did.",
+        "The times did not change measurably; the rest of the step did.",
     )
 
 
@@ -206,4 +225,4 @@ def _signed(change: float) -> str:
 
 
 def _name(names: Sequence[str]) -> str:
-    return " + ".join(shorten(name, _KERNEL_WIDTH) for name in names)
+    return " + ".join(shorten(name, _KERNEL_WIDTH) or "(unnamed)" for name in names)

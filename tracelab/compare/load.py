@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from tracelab.analysis import attribute, device_views, main_device, report
 from tracelab.compare.side import Capture, Side
-from tracelab.errors import NoGpuWorkError, NotComparableError
+from tracelab.errors import NoGpuWorkError, NotComparableError, UsageError
 from tracelab.load import load_trace
 from tracelab.options import Facts, Selection
 from tracelab.step_samples import step_samples
@@ -14,8 +16,23 @@ _IN_RUN_FOLDER = "trace.sqlite"  # what `tracelab profile` calls every trace
 
 
 def load_side(paths: Sequence[Path], selection: Selection, facts: Facts, nsys: str | None = None) -> Side:
-    """Load one or more captures of one program. Raises NotComparableError for a trace without GPU work."""
-    return Side(tuple(load_capture(path, selection, facts, nsys) for path in paths))
+    """Load one or more captures of one program. Raises NotComparableError for a trace without GPU work, UsageError for
+    two files that hold the same capture: a copy would pretend that captures do not differ."""
+    captures: list[Capture] = []
+    for path in paths:
+        new = load_capture(path, selection, facts, nsys)
+        twin = next((old for old in captures if _same_steps(old, new)), None)
+        if twin is not None:
+            raise UsageError(f"{path} holds the same steps as {twin.report.trace.path}: a copy is no second capture.")
+        captures.append(new)
+    return Side(tuple(captures))
+
+
+def _same_steps(one: Capture, other: Capture) -> bool:
+    """Whether two captures agree to the nanosecond in every step, which two runs of several steps never do."""
+    mine, its = one.samples, other.samples
+    several = len(mine.busy_ns) > 1
+    return several and np.array_equal(mine.busy_ns, its.busy_ns) and np.array_equal(mine.step_ns, its.step_ns)
 
 
 def _title(path: Path) -> str:

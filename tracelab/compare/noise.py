@@ -18,7 +18,7 @@ _NO_STEPS = "a side has no steps"
 # to 200 ns a call in 11 pairs of captures on an H200 (nsys 2025.3.2), whatever the kernel.
 _OTHER_LAUNCH_NS = 224.0
 _GRAPH_AGAINST_SINGLE = "kernels of a graph against single launches"
-_ANY_CAPTURES = "what captures of one program differ by"
+_ANY_CAPTURES = "what captures of one program in one session differ by"
 _LEAST_NS = 1.0  # below the resolution of any trace; keeps logarithms finite where a step lacks a phase
 
 
@@ -80,22 +80,36 @@ def control_drift(phase: str, before: Captures, after: Captures, calls: float, f
     return ControlDrift(phase, median_log(pooled_a) - median_log(pooled_b), weight_ns, spread)
 
 
-def drift_without(controls: Iterable[ControlDrift], phase: str | None) -> float | None:
-    """Time-weighted median drift (log, signed) of the controls other than `phase`; None where there is no other."""
-    others = [control for control in controls if control.phase != phase]
+def drift_without(controls: Iterable[ControlDrift], *phases: str) -> float | None:
+    """Time-weighted median drift (log, signed) of the controls other than `phases`; None where there is no other."""
+    others = [control for control in controls if control.phase not in phases]
     if not others:
         return None
     return weighted_median([c.log_change for c in others], [c.weight_ns for c in others])
 
 
+def drift_for(phase: str, controls: Sequence[ControlDrift]) -> float | None:
+    """The drift that explains a change of `phase`: of the controls other than itself.
+
+    Where there are several, each is taken out in turn and the smallest drift counts: a second phase that changed for a
+    reason of its own is no measure of the run, however much of the step it is. Nothing is picked by its result.
+    """
+    others = [control.phase for control in controls if control.phase != phase]
+    if len(others) < 2:
+        return drift_without(controls, phase)
+    return _smallest([drift_without(controls, phase, other) for other in others])
+
+
 def drift_of_step(controls: Sequence[ControlDrift], phases: Sequence[str]) -> float | None:
     """The drift that explains a change of the whole step: the smallest that is left when any one phase is taken out.
 
-    A step is the sum of its phases, so the one that changed must not be its control; taking out each in turn needs no
-    look at results.
+    A step is the sum of its phases, so the one that changed must not be its control.
     """
-    drifts = [drift for phase in phases if (drift := drift_without(controls, phase)) is not None]
-    return min(drifts, key=abs, default=None)
+    return _smallest([drift_without(controls, phase) for phase in phases])
+
+
+def _smallest(drifts: Iterable[float | None]) -> float | None:
+    return min((drift for drift in drifts if drift is not None), key=abs, default=None)
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,9 @@ class Floor:
 
 def floor_of(before: Captures, after: Captures, *, drift: float | None, calls: float, floors: Floors) -> Floor:
     """The floor of one time: the largest of what its steps, its captures and captures in general differ by; in a run
-    that moved as a whole by more than that, both together, since each phase adds its own noise."""
+    that moved as a whole by more than that, both together, since each phase adds its own noise. A run that moved the
+    other way explains nothing."""
+    change = median_log(np.concatenate(after)) - median_log(np.concatenate(before))
     time_ns = float(np.sqrt(np.median(np.concatenate(before)) * np.median(np.concatenate(after))))
     by_launch = floors.per_launch_ns and floors.least(time_ns, calls) > replace(floors, per_launch_ns=0.0).least(
         time_ns, calls
@@ -121,7 +137,7 @@ def floor_of(before: Captures, after: Captures, *, drift: float | None, calls: f
         if max(len(before), len(after)) > 1:
             parts["captures of one side"] = max(capture_spread(before), capture_spread(after))
     own = max(parts.values())
-    moved = abs(drift) if drift is not None and floors.from_steps else 0.0
+    moved = abs(drift) if drift is not None and floors.from_steps and drift * change > 0 else 0.0
     if drift is not None:
         parts["the drift of the controls"] = own + moved if moved > own else moved
     largest = max(parts, key=lambda name: parts[name])
@@ -153,6 +169,13 @@ def judge(
         verdict=verdict,
         remark="one step on a side: nothing tells its spread" if verdict == INCONCLUSIVE else "",
     )
+
+
+def undecided(change: Change) -> Change:
+    """The change without a verdict: a replay that was traced as a whole counts its idle time as busy."""
+    if change.verdict not in (REGRESSION, IMPROVEMENT):
+        return change
+    return replace(change, verdict=INCONCLUSIVE, remark="a graph traced as a whole counts its idle time as busy")
 
 
 def verdict_of(change: Change) -> str:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.compare.pairing import like
 from tracelab.report import DeviceReport, Report
-from tracelab.result import Row
+from tracelab.result import Metric, Row, Value
 from tracelab.step_samples import Places, StepSamples
 
 F64 = NDArray[np.float64]
@@ -88,11 +89,11 @@ class Side:
         """The places of the first capture."""
         return self.first.samples.places
 
-    def place_ns(self, columns: Sequence[int]) -> list[F64]:
-        """Summed time of some places in each step, one array per capture; captures of another program have no part in
-        it, since their places are others."""
-        same = [capture for capture in self.captures if self.same_program(capture)]
-        return [capture.samples.places.time_ns[:, list(columns)].sum(axis=1) for capture in same]
+    def place_ns(self, columns: Sequence[int], *, behind: bool = False) -> list[F64]:
+        """Summed time of some places in each step, one array per capture; `behind`: each from the end of the kernel
+        before it. Captures of another program have no part in it, since their places are others."""
+        places = [capture.samples.places for capture in self.captures if self.same_program(capture)]
+        return [(at.behind_ns if behind else at.time_ns)[:, list(columns)].sum(axis=1) for at in places]
 
     def kernels_of(self, phase: str) -> dict[str, float]:
         """Calls per step of each kernel name of a phase."""
@@ -108,6 +109,15 @@ class Side:
             key = (places.name[i], tuple(places.grid[i].tolist()), tuple(places.block[i].tolist()))
             found[key] = found.get(key, 0.0) + float(places.calls[i])
         return found
+
+    def metrics(self, analyzer: str, name: str) -> list[Metric]:
+        """One analyzer's metric of each capture that has it."""
+        results = [capture.main.results.get(analyzer) for capture in self.captures]
+        return [metric for r in results if r is not None and (metric := r.metrics.get(name)) is not None]
+
+    def metric(self, analyzer: str, name: str) -> Value:
+        """One metric of the side; None where no capture has it."""
+        return _middle(self.metrics(analyzer, name))
 
     def share_of(self, phase: str) -> float | None:
         """The phase's part of the busy time, from totals over the used steps; None where the side lacks it."""
@@ -152,3 +162,15 @@ class Side:
             launches += sum(row["count"] for row in rows)
             steps += len({(row["process"], row["step"]) for row in rows})
         return Failing(launches, min(steps / self.steps_used, 1.0) if self.steps_used else 0.0)
+
+
+def _middle(metrics: Sequence[Metric]) -> Value:
+    """The value of one capture; of several the median over their steps, or of their values where there are no steps."""
+    samples = [metric.samples for metric in metrics if metric.samples is not None and len(metric.samples)]
+    if len(metrics) > 1 and len(samples) == len(metrics):
+        return float(np.median(np.concatenate(samples)))
+    values = [metric.value for metric in metrics]
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(values) or not numbers:
+        return values[0] if values else None
+    return median(numbers)
