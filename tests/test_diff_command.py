@@ -173,7 +173,7 @@ def test_a_second_phase_that_changed_hides_nothing(tmp_path: Path) -> None:
     """Feed-forward, two thirds of the step, 20 % faster and the head 20 % slower: attention alone stood still."""
     before, after = capture_file("llama_graph", 1), tmp_path / "after.sqlite"
     source, between = capture_file("llama_graph", 2), tmp_path / "between.sqlite"
-    # Of the 129 gemv_row of a step each layer has two in attention and then two in feed-forward; the last is the head's.
+    # Of the 129 gemv_row of a step each layer has two in attention, then two in feed-forward; the last is the head's.
     faster = slowed(source, between, 0.8, lambda name, i: name == "gemv_row" and i % 129 < 128 and i % 129 % 4 > 1)
     slowed(faster, after, 1.2, lambda name, i: name == "gemv_row" and i % 129 == 128)
     document = _document(before, after, code=3)
@@ -182,7 +182,7 @@ def test_a_second_phase_that_changed_hides_nothing(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_what_was_let_pass_or_not_looked_at_is_said(tmp_path: Path) -> None:
+def test_what_was_let_pass_or_not_looked_at_is_said() -> None:
     assert _document(SPLIT, SERIAL, "--fail-above", "500%")["notes"] == [
         "--fail-above lets pass: the step (+98.4 %), device time of the step (+101.4 %), L#/attn_gqa (+288.4 %)."
     ]

@@ -156,6 +156,15 @@ def test_a_phase_is_judged_by_the_other_controls_only() -> None:
     assert drift_without([A], "a") is None
 
 
+def test_a_second_phase_that_changed_raises_no_floor() -> None:
+    """For c, a and b are left; taking out b leaves a, which stood still. For a, taking out b leaves c with 2 %.
+    A single other phase has to do."""
+    assert drift_for("c", [A, B, C]) == 0.0
+    assert drift_for("a", [A, B, C]) == pytest.approx(log1p(0.02))
+    assert drift_for("a", [A, B]) == pytest.approx(log1p(0.2))
+    assert drift_for("a", [A]) is None
+
+
 def test_the_step_is_judged_without_the_phase_that_explains_most() -> None:
     """Without b the others stood still; a phase that is no control takes none of them out: 5.7 % on logarithms."""
     assert drift_of_step([A, B, C], ["a", "b", "c"]) == 0.0
