@@ -6,6 +6,7 @@ import numpy as np
 
 from tracelab import wave_findings
 from tracelab.arrays import group_ids
+from tracelab.communication import is_communication
 from tracelab.grid_findings import Underfill, findings
 from tracelab.occupancy import Floats, Occupancy, limiter_names, occupancy
 from tracelab.result import Metric, Result, Row
@@ -14,15 +15,21 @@ from tracelab.view import View
 
 
 def analyze(view: View) -> Result:
-    """Launch shapes of the used steps' kernels: one row per kernel, phase, block and resources."""
+    """Launch shapes of the used steps' kernels: one row per kernel, phase, block and resources.
+
+    Kernels whose registers the trace does not say are left out.
+    """
     if view.steps_used == 0:
         return Result(skipped="No step has GPU work on this device.")
     if not view.is_kernel.any():
         return Result(skipped="The steps have no kernel rows, so no grids.")
+    ops = view.trace.ops
+    known = ops.registers[view.ops] >= 0  # ABSENT where the trace does not say: any of their limits could be theirs
+    if not known[view.is_kernel].any():
+        return Result(skipped="The trace does not say how many registers its kernels use, so occupancy cannot be told.")
     if view.machine.limits is None:
         return Result(skipped="The limits of this GPU's SMs are unknown; --gpu NAME takes those of a GPU in the table.")
-    ops = view.trace.ops
-    rows = view.ops[view.is_kernel]
+    rows = view.ops[view.is_kernel & known]
     fit = occupancy(
         view.machine.limits,
         _product(ops.block_x, ops.block_y, ops.block_z, rows),
@@ -32,8 +39,10 @@ def analyze(view: View) -> Result:
     )
     parts = _parts(view, rows)
     table = sorted((_row(view, part, fit) for part in parts), key=_rank)
-    alone_ns = view.alone_ns[view.is_kernel]
-    uses = [use for use in (_underfill(view, part, fit, alone_ns) for part in parts) if use is not None]
+    alone_ns = view.alone_ns[view.is_kernel & known]
+    # A collective takes as few SMs as it can, so that others may compute: more blocks are no advice there.
+    computing = [part for part in parts if not is_communication(view.trace, part.rows[:1])[0]]
+    uses = [use for use in (_underfill(view, part, fit, alone_ns) for part in computing) if use is not None]
     under = int(ops.duration_ns[rows][fit.underfills].sum())
     share = under / view.kernel_sum_ns if view.kernel_sum_ns else 0.0
     found = [*findings(view, uses), *wave_findings.findings(view, table)]

@@ -1,20 +1,34 @@
 """Kernels and launches per step, and which take the time."""
 
+from typing import Annotated
+
 import numpy as np
 
 from tracelab.arrays import group_ids
 from tracelab.families import classify
+from tracelab.kernel_names import base_name
 from tracelab.result import Metric, Result, Row
-from tracelab.trace import GRAPH
+from tracelab.trace import GRAPH, I32, I64
 from tracelab.view import View
+from tracelab.window import is_empty
+
+_COUNTS = ("kernels_per_step", "launches_per_step", "copies_per_step")
 
 
-def analyze(view: View) -> Result:
-    """Kernels of the used steps. Times are means per step in ns, shares are of the step's kernel sum."""
+def analyze(
+    view: View, *, short_names: Annotated[bool, "Add up kernels that differ in template arguments only."] = False
+) -> Result:
+    """Kernels of the used steps, told apart by their whole names, or with `short_names` by their base names.
+
+    Times are means per step in ns, shares are of the step's kernel sum. A window in which the GPU did nothing has
+    zeros.
+    """
+    if is_empty(view.trace, view.selection):
+        return Result(metrics={name: Metric(0, "per step") for name in _COUNTS}, tables={"kernels": []})
     if view.steps_used == 0:
         return Result(skipped="No step has GPU work on this device.")
     used = view.used
-    rows = _kernel_rows(view)
+    rows = _kernel_rows(view, short_names=short_names)
     # Of a graph that was traced as a whole nobody knows the kernels: no number rather than a wrong one.
     whole_graphs = bool((view.trace.ops.kind[view.ops] == GRAPH).any())
     counted = {} if whole_graphs else {"kernels_per_step": _count(view.table.kernels[used])}
@@ -33,19 +47,21 @@ def _count(per_step: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Metric:
     return Metric(value, "per step", per_step.astype(np.float64))
 
 
-def _kernel_rows(view: View) -> list[Row]:
+def _kernel_rows(view: View, *, short_names: bool) -> list[Row]:
     """One row per kernel name and phase; a graph that was traced as a whole stands in for its kernels."""
     ops = view.trace.ops
     rows = view.ops[ops.computes[view.ops]]
     if len(rows) == 0:
         return []
     name, phase = ops.name[rows], view.phases.op_phase[rows]
-    group, first = group_ids([name, phase])
+    label = _base_codes(view, name) if short_names else name
+    group, first = group_ids([label, phase])
     calls = np.bincount(group)
     total = np.zeros(len(first), np.int64)
     np.add.at(total, group, ops.duration_ns[rows])
     texts = [view.trace.names[int(code)] for code in name[first]]
-    ruled = classify(texts)
+    ruled = classify(texts)  # by the whole names, which say more
+    texts = [base_name(text) for text in texts] if short_names else texts
     everything = int(total.sum())
     table: list[Row] = [
         {
@@ -60,6 +76,14 @@ def _kernel_rows(view: View) -> list[Row]:
         for i in np.argsort(-total, kind="stable")
     ]
     return table
+
+
+def _base_codes(view: View, name: I32) -> I64:
+    """A code for each base name in place of the code of each whole name."""
+    codes, inverse = np.unique(name, return_inverse=True)
+    _, base = np.unique([base_name(view.trace.names[int(code)]) for code in codes], return_inverse=True)
+    found: I64 = base[inverse].astype(np.int64)
+    return found
 
 
 def _unmatched(rows: list[Row]) -> float:

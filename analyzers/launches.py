@@ -2,51 +2,57 @@
 
 import numpy as np
 
-from tracelab.failed_calls import failed_calls
+from tracelab.failed_calls import failed_calls, rank_of, waiting_ranks
 from tracelab.launch_state import launches_without_work
 from tracelab.module_loads import module_load_finding
 from tracelab.result import Finding, Metric, Result, Row
 from tracelab.view import View
 
+_UNTOLD = "The trace does not say what its calls returned, so failed launches cannot be told."
+
 
 def analyze(view: View) -> Result:
-    """Failed calls by phase, step, process and error, whatever steps are used. A call that returned 0 never failed."""
+    """Failed calls by phase, step, process and error, whatever steps are used. A call that returned 0 never failed.
+
+    Where the trace has no return codes, only what can be said without them.
+    """
+    without_work = Metric(len(launches_without_work(view.trace)), "launches")
+    loading = module_load_finding(view)
+    others = [loading] if loading else []
+    if not view.trace.returns_known:
+        metrics = {"launches_without_work": without_work}
+        return Result(skipped=_UNTOLD, metrics=metrics, tables={"calls": _calls(view)}, findings=others)
     failed = failed_calls(view)
     launches = sum(row["count"] for row in failed if row["launch"])
-    silent = launches_without_work(view.trace)
-    metrics = {
-        "failed_launches": Metric(launches, "launches"),
-        "launches_without_work": Metric(len(silent), "launches"),
-    }
-    found = [_finding(row) for row in _merged(failed)]
-    loading = module_load_finding(view)
     return Result(
-        metrics=metrics,
+        metrics={"failed_launches": Metric(launches, "launches"), "launches_without_work": without_work},
         tables={"failed": failed, "calls": _calls(view)},
-        findings=[*found, loading] if loading else found,
+        findings=[*(_finding(view, rows) for rows in _merged(failed)), *others],
     )
 
 
-def _merged(failed: list[Row]) -> list[Row]:
-    """Failures at one phase with one error, over all steps."""
-    merged: dict[tuple[str, str, str, str], dict[str, int]] = {}
+def _merged(failed: list[Row]) -> list[list[Row]]:
+    """Failures at one phase with one error, over all steps and ranks; the most frequent first."""
+    merged: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in failed:
         if row["severity"] in ("error", "fatal"):
-            key = (row["phase"], row["api"], row["error"], row["severity"])
-            tally = merged.setdefault(key, {"count": 0, "steps": 0, "code": row["code"]})
-            tally["count"] += row["count"]
-            tally["steps"] += 1
-    return [
-        {"phase": phase, "api": api, "error": error, "severity": severity, **tally}
-        for (phase, api, error, severity), tally in sorted(merged.items(), key=lambda item: -item[1]["count"])
-    ]
+            merged.setdefault((row["phase"], row["api"], row["error"], row["severity"]), []).append(row)
+    return [rows for _, rows in sorted(merged.items(), key=lambda item: (-_count(item[1]), item[0]))]
 
 
-def _finding(row: Row) -> Finding:
-    what = f"{row['count']} × {row['api']} failed in {row['phase']}: {row['error']} ({row['code']})."
+def _count(rows: list[Row]) -> int:
+    return sum(row["count"] for row in rows)
+
+
+def _finding(view: View, rows: list[Row]) -> Finding:
+    row, rank = rows[0], rank_of(view, rows)
+    what = f"{_count(rows)} × {row['api']} failed in {row['phase']}{rank}: {row['error']} ({row['code']})."
+    waits = waiting_ranks(view, rows) if rank else ""
     if row["severity"] == "fatal":
-        return Finding("fatal-error", what, "GPU work after it is not to be trusted; look at the kernels before it.")
-    return Finding("failed-launch", what, "The kernel did not run and its output holds old data; the program went on.")
+        said = "GPU work after it is not to be trusted; look at the kernels before it."
+        return Finding("fatal-error", what, f"{said} {waits}".strip())
+    said = "The kernel did not run and its output holds old data; the program went on."
+    return Finding("failed-launch", what, f"{said} {waits}".strip())
 
 
 def _calls(view: View) -> list[Row]:

@@ -17,6 +17,7 @@ from tracelab.reports._page_values import (
     is_whole_trace,
     number_of,
     ranges,
+    rows_of,
     step_time,
     step_times,
     word_of,
@@ -32,7 +33,7 @@ _SOURCES = {
     "graph-launch": "by graph launch",
     "period": "by the repeating sequence of kernels",
 }
-_SLOWED_BY_NSYS = ("host", "mixed")
+_SLOWED_BY_PROFILER = ("host", "mixed")
 _GRAPHS = {"node": "graphs by node", "graph": "graphs as a whole"}
 _BOUNDS = {
     "host": ("host-bound", "bold yellow"),
@@ -81,23 +82,57 @@ def headline(report: Report, view: View) -> list[Line]:
 
 
 def devices_table(report: Report, view: View) -> list[Line]:
-    """One row per device, where there are several."""
+    """One row per device, where there are several; what is alike on all of them, or nowhere, has no column."""
     devices = all_devices(report)
     if len(devices) < 2:
         return []
     times = [step_time(d) or float("nan") for d in devices]
     busy = [_or_nan(number_of(d, "gaps", "busy_ns")) for d in devices]
+    exposed = [_or_nan(number_of(d, "communication", "exposed_ns")) for d in devices]
     unit = time_unit([*times, *busy])
     kernels = [_or_nan(number_of(d, "kernels", "kernels_per_step")) for d in devices]
     marks = [f"{d.device}{' (this page)' if d.device == report.main.device else ''}" for d in devices]
     columns = [
+        *_telling("GPU", _gpu_names(report, devices), drop=3, right=False),
+        *_telling("process", [_processes(d) for d in devices], drop=2),
         Column("steps", [str(d.steps.used) for d in devices]),
-        Column("kernels", [count(k) for k in kernels], drop=1),
+        Column("kernels", [count(k) for k in kernels], drop=4),
         Column(f"step {unit.symbol}", [number(t, unit) for t in times]),
         Column(f"busy {unit.symbol}", [number(b, unit) for b in busy]),
-        Column("bound", [word_of(d, "gaps", "bound") or "–" for d in devices], right=False),
     ]
+    if any(e == e for e in exposed):
+        columns.append(Column(f"exposed {unit.symbol}", [number(e, unit) for e in exposed], drop=1))
+    columns.append(Column("bound", [word_of(d, "gaps", "bound") or "–" for d in devices], right=False))
+    failed = [_failed_launches(report.main, d) for d in devices]
+    if any(failed):
+        columns.append(Column("failed", [str(n) for n in failed], styles=["bold red" if n else "" for n in failed]))
     return table("device", fitted(marks), columns, view)
+
+
+def _telling(title: str, cells: Sequence[str], *, drop: int, right: bool = True) -> list[Column]:
+    """A column, if its cells tell the devices apart."""
+    return [Column(title, [escape(c) for c in cells], right=right, drop=drop)] if len(set(cells)) > 1 else []
+
+
+def _gpu_names(report: Report, devices: Sequence[DeviceReport]) -> list[str]:
+    names = {gpu.id: gpu.name.removeprefix("NVIDIA ") for gpu in report.trace.gpus}
+    return [names.get(device.device) or "–" for device in devices]
+
+
+def _processes(device: DeviceReport) -> str:
+    found = sorted({step.process for step in device.steps.per_step})
+    return str(found[0]) if len(found) == 1 else f"{len(found)} processes" if found else "–"
+
+
+def _failed_launches(main: DeviceReport, device: DeviceReport) -> int:
+    """Failed launches on this device; where a failure names none, those of the processes whose steps ran here."""
+    processes = {step.process for step in device.steps.per_step}
+    return sum(
+        int(as_number(row.get("count")) or 0)
+        for row in rows_of(main, "launches", "failed")
+        if row.get("launch")
+        and (row.get("process") in processes if row.get("device") is None else row["device"] == device.device)
+    )
 
 
 def _gpu_parts(gpu: GpuFacts) -> list[str]:
@@ -191,7 +226,7 @@ def _counts(device: DeviceReport) -> str:
 def _rate(report: Report, step_ns: float) -> str:
     """Tokens per second where the workload says how many a step makes, else steps per second.
 
-    nsys slows every launch, so a step that waits for its launches is faster without it.
+    A profiler slows every launch, so a step that waits for its launches is faster without it.
     """
     if step_ns <= 0 or is_whole_trace(report.main.steps):
         return ""
@@ -201,7 +236,8 @@ def _rate(report: Report, step_ns: float) -> str:
     if isinstance(variant, dict) and "calls_per_step" in variant:
         tokens = None  # a kernel alone has a batch and makes no tokens
     rate = (tokens or 1.0) * 1e9 / step_ns
-    slowed = " under nsys" if word_of(report.main, "gaps", "bound") in _SLOWED_BY_NSYS else ""
+    profiler = "nsys" if report.trace.format.startswith("nsys") else "the profiler"
+    slowed = f" under {profiler}" if word_of(report.main, "gaps", "bound") in _SLOWED_BY_PROFILER else ""
     return f"{rate:.{0 if rate >= 1000 else 1}f} {'tokens/s' if tokens else 'steps/s'}{slowed}"
 
 

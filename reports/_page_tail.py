@@ -7,7 +7,16 @@ from rich.text import Text
 from tracelab.report import CaptureFacts, DeviceReport, Report
 from tracelab.reports._page_body import floor_unknown
 from tracelab.reports._page_tables import Line, View, sentence
-from tracelab.reports._page_values import NO_PHASE, as_number, counted, is_whole_trace, number_of, rows_of, step_list
+from tracelab.reports._page_values import (
+    NO_PHASE,
+    as_number,
+    counted,
+    is_whole_trace,
+    number_of,
+    ranges,
+    rows_of,
+    step_list,
+)
 from tracelab.result import Row
 from tracelab.units import time
 
@@ -51,7 +60,8 @@ def failures(device: DeviceReport, view: View) -> list[Line]:
 def notes(report: Report, view: View) -> list[Line]:
     """Analyzers without an answer, GPU work outside the steps, warnings, and how the trace was captured."""
     device = report.main
-    lines = [line for text in _skipped(device) for line in sentence(text, view, indent="  ", first="", style="dim")]
+    missed = _skipped(device, alone=not report.devices)
+    lines = [line for text in missed for line in sentence(text, view, indent="  ", first="", style="dim")]
     steps = device.steps
     if steps.outside_kernels or steps.outside_ns:
         kernels = counted(steps.outside_kernels, "kernel") if steps.outside_kernels else "no kernels"
@@ -70,6 +80,7 @@ def recording(report: Report, view: View) -> list[Line]:
 
 
 def _failed_groups(rows: Sequence[Row], view: View) -> list[Line]:
+    several = len({row.get("process") for row in rows}) > 1 or len({row.get("device") for row in rows}) > 1
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         key = tuple(str(row.get(name, "")) for name in ("phase", "api", "code", "error", "severity"))
@@ -81,6 +92,8 @@ def _failed_groups(rows: Sequence[Row], view: View) -> list[Line]:
         where = step_list(row.get("step") for row in found)
         fatal = "; what the trace holds after it is unreliable" if severity == "fatal" else ""
         place = f"{where}, phase {phase}" if phase and phase != NO_PHASE else where
+        devices = sorted({row["device"] for row in found if row.get("device") is not None})
+        place += f", device {ranges(devices)}" if devices and several else ""
         lines += sentence(f"{place}: {api} returned {code} {error}, ×{times}{fatal}", view, indent="  ", style="red")
     hidden = len(groups) - most
     kinds = counted(hidden, "more kind")
@@ -92,11 +105,15 @@ def _ended(text: str) -> str:
     return f"{text}." if text and text[-1].isalnum() else text
 
 
-def _skipped(device: DeviceReport) -> list[str]:
-    """Each reason once, with the analyzers it stops; why the floor is unknown stands beside the waterfall."""
+def _skipped(device: DeviceReport, *, alone: bool) -> list[str]:
+    """Each reason once, with the analyzers it stops; why the floor is unknown stands beside the waterfall.
+
+    Nobody misses communication on a GPU that is `alone`.
+    """
     reasons: dict[str, list[str]] = {}
     for name, result in device.results.items():
-        if result.skipped and not (name == "mbu" and floor_unknown(device)):
+        told = (name == "mbu" and floor_unknown(device)) or (name == "communication" and alone)
+        if result.skipped and not told:
             reasons.setdefault(result.skipped, []).append(name)
     return [f"no {', '.join(names)}: {reason}" for reason, names in reasons.items()]
 

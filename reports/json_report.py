@@ -12,6 +12,8 @@ from tracelab.budget_result import BudgetCheck
 from tracelab.difference import Diff, Ladder
 from tracelab.report import SCHEMA, DeviceReport, Report, StepsFacts, TraceFacts
 from tracelab.reports._diff_json import check_document, diff_document, ladder_document
+from tracelab.reports._trust_json import trust_document
+from tracelab.trust_result import Trust
 
 
 def render(report: Report, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001 - one signature
@@ -42,6 +44,11 @@ def render_ladder(ladder: Ladder, *, full_names: bool, width: int | None, color:
 def render_check(check: BudgetCheck, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001
     """A budget check as one document of schema `tracelab.check/1`."""
     return _text(check_document(check))
+
+
+def render_trust(trust: Trust, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001
+    """Whether a trace can be trusted, as one document of schema `tracelab.trust/1`."""
+    return _text(trust_document(trust))
 
 
 def document(report: Report) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from tracelab.reports._page_head import header, headline, steps_lines
 from tracelab.reports._page_tables import Column, Line, View
 from tracelab.reports._page_tail import failures, notes, recording
 from tracelab.reports._page_values import all_devices, as_number, mbu_text, rows_of, total
+from tracelab.reports._trust_markdown import trust_markdown
 from tracelab.result import Result, Row
+from tracelab.trust_result import Trust
 from tracelab.units import TimeUnit, count, data, number, percent, round_column, round_shares, time, time_unit
 
 _KERNELS_SHOWN = 20
@@ -64,6 +66,11 @@ def render_ladder(ladder: Ladder, *, full_names: bool, width: int | None, color:
 def render_check(check: BudgetCheck, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001
     """One row per limit of a budget, those that fell short first."""
     return document(check_markdown(check))
+
+
+def render_trust(trust: Trust, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001
+    """Whether a trace can be trusted: the verdicts by analyzer, then what was seen, worst first."""
+    return document(trust_markdown(trust))
 
 
 def _first(lines: Sequence[Line], path: str) -> str:

@@ -18,6 +18,8 @@ from tracelab.reports._page_kernels import kernels_table
 from tracelab.reports._page_tables import Line, View, sentence, text_of
 from tracelab.reports._page_tail import failures, findings, notes, recording
 from tracelab.reports._page_values import all_devices, is_whole_trace
+from tracelab.reports._trust_page import trust_blocks
+from tracelab.trust_result import Trust
 
 _SCREEN_LINES = 46  # the page is to fit one screen; tables give up rows for that, then findings give way
 # Rows of a table and findings, ever fewer; a changed kernel takes two lines, so a comparison gives up more.
@@ -45,6 +47,11 @@ def render_ladder(ladder: Ladder, *, full_names: bool, width: int | None, color:
 def render_check(check: BudgetCheck, *, full_names: bool, width: int | None, color: bool) -> str:
     """One row per limit of a budget, those that fell short first."""
     return text_of(_joined(check_blocks(check, View.of(width, full_names))), color=color)
+
+
+def render_trust(trust: Trust, *, full_names: bool, width: int | None, color: bool) -> str:
+    """Whether a trace can be trusted: the verdicts by analyzer, then what was seen, worst first."""
+    return text_of(_joined(trust_blocks(trust, View.of(width, full_names))), color=color)
 
 
 def _on_a_screen(page: Callable[[View], list[Line]], first: View, shorter: Iterable[tuple[int, int]]) -> list[Line]:

@@ -27,7 +27,7 @@ _LAYERS = (
     (
         WORDS,
         r"budget_result|difference|errors|failures|gpus|kernel_names|no_kernels|occupancy|options|quantities|registry"
-        r"|report|result|units",
+        r"|report|result|trust_result|units",
     ),
     ("kernels", r"kernels\..*"),
     ("capture", r"capture(\..*)?"),

@@ -33,7 +33,7 @@ def test_traces_of_anything_else_is_what_loading_refuses(tmp_path: Path) -> None
     (tmp_path / "empty/1").mkdir(parents=True)
     said = {
         "absent": "no such file",
-        "parquet": "a directory export",
+        "parquet": "an incomplete export",
         "named": "a folder, not a trace",
         "empty": "a folder, not a trace",
         "empty/1": "a folder, not a trace",

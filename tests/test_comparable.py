@@ -124,7 +124,7 @@ def test_half_of_either_side_counts() -> None:
     found = _reasons(one([Kernel("attn", "attention"), rest]), one([Kernel("attn", "attention")]))
     assert found == {
         "other-kernels": "Only 10 % of the kernel time before and 100 % of that after pair by phase and kernel family; "
-        "half of either must."
+        "half of either must. --phases kernels names phases by kernel names on both sides."
     }
 
 

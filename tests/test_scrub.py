@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,19 @@ from typing import Any
 import pytest
 from fake_nsys import HOME, TOKEN, make_export
 
-from tracelab.capture import redact
-from tracelab.capture.scrub import Scrubbed, scrub
-from tracelab.capture.scrub_schema import keeps_property
+from tracelab import nsys_load
+from tracelab.capture import scrub_schema
+from tracelab.capture.redact import Redactor
+from tracelab.capture.scrub import scrub
+from tracelab.capture.scrub_plan import Scrubbed
+from tracelab.capture.scrub_secrets import Secrets
+from tracelab.capture.scrub_values import clean_property
 from tracelab.errors import InputError
 from tracelab.load import load_trace
 
 CORPUS = os.environ.get("TRACELAB_CORPUS")
-CORPUS_FILES = sorted(Path(CORPUS).glob("*.sqlite")) if CORPUS else []
+# All but one that its exporter left half-written, which is refused.
+CORPUS_FILES = [path for path in sorted(Path(CORPUS).glob("*.sqlite")) if "half" not in path.name] if CORPUS else []
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ def test_events_are_kept(scrubbed: tuple[Path, Scrubbed]) -> None:
 def test_names_are_kept_but_for_paths_and_secrets(scrubbed: tuple[Path, Scrubbed]) -> None:
     names = dict(rows(scrubbed[0], "SELECT id, value FROM StringIds"))
     assert names[1] == "gemm_kernel"
-    assert names[3] == "dlopen(/…/libfoo.so)"
+    assert names[3] == "dlopen(library)"
     assert names[4] == "void run<lambda at (path):12>"
     assert names[8] == "TensorRT:/conv1/Conv + /relu/Relu"
     assert set(names) == {1, 2, 3, 4, 8}  # only strings that a kept row points to
@@ -63,10 +68,10 @@ def test_names_are_kept_but_for_paths_and_secrets(scrubbed: tuple[Path, Scrubbed
 
 def test_ranges_and_workload_record_are_kept(scrubbed: tuple[Path, Scrubbed]) -> None:
     texts = [row[0] for row in rows(scrubbed[0], "SELECT text FROM NVTX_EVENTS")]
-    assert texts[0] == "decode_fast step 1"  # a range may be called as a harmless value of the environment is
+    assert texts[0] == "decode_fast step 1"  # MODE=decode_fast: what a program may call its code by is no secret
     assert texts[1:3] == ["tracelab", '{"tracelab.workload":1,"name":"x","model":"org/model-8b","params":8e9}']
     assert texts[3] == "load (path) and (removed)"
-    assert texts[5] == ""  # a thread's name
+    assert texts[5] is None  # a thread's name
 
 
 def test_only_harmless_settings_and_messages_are_kept(scrubbed: tuple[Path, Scrubbed]) -> None:
@@ -119,7 +124,7 @@ def test_of_the_system_table_two_versions_stay_and_every_secret_goes(tmp_path: P
 @pytest.mark.parametrize("slim", [False, True])
 def test_the_driver_survives_a_scrub(tmp_path: Path, slim: bool) -> None:
     source = with_system_env(tmp_path / "full.sqlite", [*VERSIONS])
-    scrub(source, tmp_path / "shared.sqlite", slim=slim)
+    scrub(source, tmp_path / "shared.sqlite", {"TARGET_INFO_SYSTEM_ENV": ("name", "value")} if slim else None)
     drivers = [load_trace(tmp_path / name).driver for name in ("full.sqlite", "shared.sqlite")]
     assert drivers == ["580.159.04", "580.159.04"]
 
@@ -130,7 +135,8 @@ def test_the_driver_survives_a_scrub(tmp_path: Path, slim: bool) -> None:
      "1234567890123456", "1.2.3.4.5", "٣.٤"],
 )  # fmt: skip
 def test_a_driver_that_is_no_version_is_dropped(tmp_path: Path, value: str) -> None:
-    assert keeps_property("NvDriverVersion", "580.159.04") and not keeps_property("NvDriverVersion", value)
+    assert clean_property("NvDriverVersion", "580.159.04") == "580.159.04"
+    assert clean_property("NvDriverVersion", value) is None
     source = with_system_env(tmp_path / "full.sqlite", [("NvDriverVersion", value.encode()), VERSIONS[1]])
     scrub(source, tmp_path / "shared.sqlite")
     assert rows(tmp_path / "shared.sqlite", "SELECT * FROM TARGET_INFO_SYSTEM_ENV") == VERSIONS[1:]
@@ -146,37 +152,44 @@ def test_a_driver_that_is_a_credential_is_dropped(tmp_path: Path) -> None:
 
 def test_what_was_removed_is_listed(scrubbed: tuple[Path, Scrubbed]) -> None:
     _, done = scrubbed
-    assert done.tables == ("OSRT_API", "PROCESSES")
+    assert [(table.name, table.left_out) for table in done.tables] == [("OSRT_API", 1), ("PROCESSES", 1)]
+    assert [(table.name, table.left_out, table.rows) for table in done.rows] == [
+        ("StringIds", 4, 9),
+        ("META_DATA_CAPTURE", 3, 4),
+        ("META_DATA_EXPORT", 1, 2),
+        ("TARGET_INFO_SYSTEM_ENV", 1, 1),
+    ]
+    assert done.redacted_texts == 4  # two names, one range, one message
     assert {"CUPTI_ACTIVITY_KIND_KERNEL.futureColumn", "NVTX_EVENTS.jsonText", "TARGET_INFO_GPU.uuid"} <= set(
         done.columns
     )
 
 
-def test_slim_leaves_out_what_no_analysis_reads(tmp_path: Path) -> None:
+def test_only_the_named_columns_are_kept(tmp_path: Path) -> None:
     target = tmp_path / "slim.sqlite"
-    scrub(make_export(tmp_path / "full.sqlite"), target, slim=True)
-    tables = {row[0] for row in rows(target, "SELECT name FROM sqlite_master")}
-    assert "ENUM_CUDA_MEMCPY_OPER" not in tables and "CUPTI_ACTIVITY_KIND_KERNEL" in tables
-    columns = {row[0] for row in rows(target, "SELECT name FROM pragma_table_info('CUPTI_ACTIVITY_KIND_KERNEL')")}
-    assert "mangledName" not in columns and "demangledName" in columns
+    only = {"CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end", "shortName", "futureColumn"), "PROCESSES": ("name",)}
+    scrub(make_export(tmp_path / "full.sqlite"), target, only)
+    names = {row[0] for row in rows(target, "SELECT name FROM sqlite_master")}
+    assert names == {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds"}  # asking for a table does not make it harmless
+    columns = [row[0] for row in rows(target, "SELECT name FROM pragma_table_info('CUPTI_ACTIVITY_KIND_KERNEL')")]
+    assert columns == ["start", "end", "shortName"]
+    assert rows(target, "SELECT * FROM StringIds") == [(1, "gemm_kernel")]
 
 
-def test_a_value_that_would_stay_refuses_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unchanged(_self: object, value: bytes, _short: Callable[[str], str]) -> str:
-        return value.decode()
-
-    monkeypatch.setattr(redact.Redactor, "_clean", unchanged)
-    with pytest.raises(InputError, match="would still hold"):
+@pytest.mark.parametrize(("secrets", "said"), [(("gemm_kernel",), "1 value"), (("gemm_kernel", "decode_"), "2 values")])
+def test_a_value_that_would_stay_refuses_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secrets: tuple[str, ...], said: str
+) -> None:
+    found = Secrets(strong=frozenset(secrets))
+    monkeypatch.setattr("tracelab.capture.scrub_sqlite.find_secrets", lambda _: found)
+    monkeypatch.setattr(Redactor, "_clean", lambda _self, text, _finder: text)
+    with pytest.raises(InputError, match=f"would still hold {said} of the environment"):
         scrub(make_export(tmp_path / "full.sqlite"), tmp_path / "shared.sqlite")
     assert [path.name for path in tmp_path.iterdir()] == ["full.sqlite"]
 
 
-def test_one_value_that_would_stay_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    secrets = redact.Secrets(frozenset({"gemm_kernel"}), frozenset())
-    monkeypatch.setattr("tracelab.capture.scrub.collect_secrets", lambda *_: secrets)
-    monkeypatch.setattr(redact.Redactor, "_clean", lambda _self, value, _short: value.decode())
-    with pytest.raises(InputError, match="would still hold 1 value of the environment"):
-        scrub(make_export(tmp_path / "full.sqlite"), tmp_path / "shared.sqlite")
+def test_the_scrub_and_the_loader_agree_on_what_is_half_written() -> None:
+    assert set(nsys_load._FINISHED) == scrub_schema.FINISHED
 
 
 def test_source_is_not_changed_and_mode_is_readable(tmp_path: Path) -> None:
@@ -202,7 +215,12 @@ def test_pending_log_is_read_without_touching_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "there is no file"), (b"not a database" * 99, "cannot be scrubbed"), (b"", "StringIds")],
+    [
+        (None, "there is no file"),
+        (b"not a database" * 99, "no nsys export that can be scrubbed: of another kind"),
+        (b"", "no nsys export that can be scrubbed: it is empty"),
+        (b"SQLite format 3\0" + b"\x07" * 999, r"damaged \(SQLITE_NOTADB\)"),
+    ],
 )
 def test_other_files_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
     source = tmp_path / "x.sqlite"
@@ -226,7 +244,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes | None, message:
     ],
 )
 def test_what_counts_as_a_path(text: str, clean: str) -> None:
-    assert redact.Redactor(redact.Secrets(frozenset(), frozenset())).name(text.encode()) == clean
+    assert Redactor(Secrets()).name(text.encode()) == clean
 
 
 FEWER_ROWS = {"StringIds", "META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV"}
@@ -247,7 +265,7 @@ def test_real_exports_keep_their_numbers_and_lose_the_rest(source: Path, tmp_pat
     done = scrub(source, target)
     before = {row[0] for row in rows(source, "SELECT name FROM sqlite_master WHERE type = 'table'")}
     after = {row[0] for row in rows(target, "SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert after == before - set(done.tables)
+    assert after == before - {table.name for table in done.tables}
     for table in sorted(after - FEWER_ROWS):
         query = f'SELECT count(*) FROM "{table}"'
         assert rows(target, query) == rows(source, query), table

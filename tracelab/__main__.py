@@ -4,6 +4,9 @@ import os
 import sys
 
 from tracelab.errors import TracelabError
+from tracelab.kernel_names import cut, escape
+
+_LONGEST_SENTENCE = 1200  # a name out of a damaged trace may be a megabyte
 
 
 def main() -> None:
@@ -13,7 +16,7 @@ def main() -> None:
     try:
         build_app(sys.argv[1:])()
     except TracelabError as error:
-        _fail(str(error), error.exit_code)
+        _fail(sentence_of(error), error.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
@@ -25,6 +28,11 @@ def main() -> None:
         if os.environ.get("TRACELAB_DEBUG"):
             raise
         _fail(f"internal error ({type(error).__name__}: {error}); set TRACELAB_DEBUG=1 for the traceback", 1)
+
+
+def sentence_of(error: TracelabError) -> str:
+    """What is printed of an error: names in it come from traces and file systems, so it is escaped and bounded."""
+    return cut(escape(str(error)), _LONGEST_SENTENCE)
 
 
 def _fail(sentence: str, exit_code: int) -> None:

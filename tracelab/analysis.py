@@ -9,6 +9,7 @@ import numpy as np
 
 from tracelab.arrays import median_int
 from tracelab.errors import InputError, UsageError
+from tracelab.excluded import without_ranges
 from tracelab.gpu_facts import machine
 from tracelab.nothing_captured import require_gpu_work
 from tracelab.options import Facts, Selection
@@ -32,6 +33,7 @@ from tracelab.steps import StepGroup, Steps, find_steps
 from tracelab.trace import GRAPH, KERNEL, Bool, Trace
 from tracelab.trace_warnings import trace_warnings
 from tracelab.view import View
+from tracelab.window import check_window, empty_window, is_empty
 
 _FIRST = ("fatal-error", "failed-launch")  # without these nothing else on the page can be trusted
 
@@ -50,7 +52,8 @@ class Analysis:
 def attribute(trace: Trace, facts: Facts, selection: Selection) -> Analysis:
     """Find the steps and phases of `trace`. Raises InputError when it has no GPU work."""
     require_gpu_work(trace)
-    _check_window(trace, selection)
+    trace = without_ranges(trace, selection.exclude)
+    check_window(trace, selection)
     steps = find_steps(trace, selection)
     phases = find_phases(trace, steps, selection.phases, selection.depth)
     return Analysis(trace, facts, selection, steps, phases)
@@ -123,7 +126,9 @@ def parameters_of(leaf: Leaf) -> dict[str, inspect.Parameter]:
 
 
 def _devices(analysis: Analysis) -> list[int]:
-    codes = np.unique(analysis.trace.ops.device[in_window(analysis.trace, analysis.selection)]).tolist()
+    """Codes of the devices that did work in the window; of all of them where it holds none."""
+    inside = in_window(analysis.trace, analysis.selection)
+    codes = np.unique(analysis.trace.ops.device[inside if inside.any() else slice(None)]).tolist()
     wanted = analysis.selection.device
     if wanted is None:
         return [int(code) for code in codes]
@@ -133,21 +138,11 @@ def _devices(analysis: Analysis) -> list[int]:
     return [ids[wanted]]
 
 
-def _check_window(trace: Trace, selection: Selection) -> None:
-    if selection.window_ns is None:
-        return
-    low, high = selection.window_ns
-    first, last = int(trace.ops.start.min()), int(trace.ops.end.max())
-    bounds = f"GPU work runs from {first / 1e9:.6f} s to {last / 1e9:.6f} s"
-    if low >= high:
-        raise UsageError(f"--window is empty or inverted; {bounds}.")
-    if not in_window(trace, selection).any():
-        raise InputError(f"No GPU work lies wholly inside --window; {bounds}.")
-
-
 def _require_steps(analysis: Analysis, views: Sequence[View]) -> None:
     """A window that cuts every step would leave nothing to say: name the time of the steps there are."""
     if analysis.selection.window_ns is None or any(view.steps_used for view in views):
+        return
+    if is_empty(analysis.trace, analysis.selection):
         return
     rows = np.flatnonzero(analysis.steps.groups[0].op_step >= 0)
     first, last = analysis.trace.ops.start[rows].min() / 1e9, analysis.trace.ops.end[rows].max() / 1e9
@@ -250,8 +245,14 @@ def _trace_facts(analysis: Analysis, views: Sequence[View], recording: str | Non
         workload=trace.workload,
         gpus=tuple(_gpu_facts(view) for view in views),
         cuda_graphs=_cuda_graphs(trace),
-        warnings=tuple(TraceWarning(code, message) for code, message in trace_warnings(trace, views)),
+        warnings=tuple(TraceWarning(code, message) for code, message in _warnings(analysis, views)),
     )
+
+
+def _warnings(analysis: Analysis, views: Sequence[View]) -> list[tuple[str, str]]:
+    nothing = empty_window(analysis.trace, analysis.selection)
+    first = [("empty-window", nothing)] if nothing else []
+    return [*first, *trace_warnings(analysis.trace, views)]
 
 
 def _cuda_graphs(trace: Trace) -> str | None:

@@ -5,7 +5,7 @@ read as SQLite would give it, so that every format of one report is analysed ali
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -100,6 +100,7 @@ def _parquet(path: Path, columns: tuple[str, ...]) -> Any:
         rows, size = file.metadata.num_rows, path.stat().st_size
         if rows > max(_ALWAYS_ALLOWED_ROWS, size * _ROWS_PER_BYTE):
             raise pa.ArrowInvalid(f"it claims {rows} rows in {size} bytes")
+        _require_distinct(file.schema_arrow.names)
         wanted = [name for name in columns if name in file.schema_arrow.names]
         table = file.read(columns=wanted or file.schema_arrow.names[:1])
     return _checked(table)
@@ -112,8 +113,14 @@ def _stream_file(path: Path, columns: tuple[str, ...]) -> Any:
 
 
 def _chosen(table: Any, columns: tuple[str, ...]) -> Any:
+    _require_distinct(table.column_names)
     wanted = [name for name in columns if name in table.column_names]
     return _checked(table.select(wanted or table.column_names[:1]))
+
+
+def _require_distinct(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise pa.ArrowInvalid("two of its columns have the same name")
 
 
 def _checked(table: Any) -> Any:

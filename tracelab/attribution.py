@@ -8,11 +8,11 @@ import numpy as np
 from tracelab.nesting import Forest, build_forest
 from tracelab.trace import ABSENT, I32, I64, Bool, Trace
 
-_DIGITS = re.compile(r"\d+")
+_DIGITS = re.compile(r"#?\d+")  # the profiler of PyTorch numbers its steps `ProfilerStep#12`
 
 
 def fold(name: str) -> str:
-    """A range name with every run of digits replaced by `#`, so that numbered ranges are one."""
+    """A range name with every run of digits, and a `#` before it, replaced by `#`: numbered ranges are one."""
     return _DIGITS.sub("#", name)
 
 

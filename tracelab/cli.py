@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tracelab import __version__
-from tracelab.commands import cache, check, diff, doctor, profile, report, run
+from tracelab.commands import cache, check, diff, doctor, profile, report, run, scrub
 from tracelab.commands import list as list_command
 from tracelab.commands.kernel_command import KernelCommand
 from tracelab.commands.shared import with_parameters
@@ -39,7 +39,8 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     app.command("run", cls=KernelCommand, help=run.HELP, context_settings=_PASS_ON)(
         with_parameters(run.run, run.PARAMETERS, run.HELP)
     )
-    app.command("doctor", help="Can this machine capture? GPU, nsys, disk.")(doctor.doctor)
+    app.command("doctor", help=doctor.HELP)(doctor.doctor)
+    app.command("scrub", help=scrub.HELP)(with_parameters(scrub.run, scrub.PARAMETERS, scrub.HELP))
     app.command("list", help=list_command.HELP)(list_command.run)
     caches = typer.Typer(help="The cache of exported reports.", no_args_is_help=True)
     caches.command("clear", help="Remove the cache.")(cache.clear)

@@ -1,45 +1,125 @@
-"""API calls that returned an error, each with its phase, step and process."""
+"""API calls that returned an error, each with its phase, step, process and the device that it was meant for."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from tracelab.arrays import group_ids
+from tracelab.communication_ranks import unusual_wait
 from tracelab.failures import error_name, is_launch, judge
 from tracelab.intervals import outermost
 from tracelab.result import Row
 from tracelab.steps import step_of_calls
-from tracelab.trace import ABSENT, I64, Trace
+from tracelab.trace import ABSENT, I32, I64, Trace
+from tracelab.units import times
 from tracelab.view import View
 
 _SHOWN = ("warning", "error", "fatal")
+_NAMED = 4  # devices and processes that a sentence names
 
 
 def failed_calls(view: View) -> list[Row]:
-    """Rows by phase, step, process, call and code, most severe first, then by time; harmless codes are left out."""
+    """Rows by phase, step, process, device, call and code, most severe first, then by time, without harmless codes.
+
+    `device` is the id of the only GPU that the call's thread, else its process, gives work to; None where there is no
+    such one: a failed call says nothing of its device.
+    """
     trace, calls = view.trace, view.trace.calls
     rows = _outermost(trace, np.flatnonzero(calls.return_value != 0))
     severity = _severities(trace, rows)
     rows, severity = rows[severity >= 0], severity[severity >= 0]
-    step = _steps(view, rows)
+    step, device = _steps(view, rows), driven_devices(trace, rows)
     group, first = group_ids([calls.process[rows], view.phases.call_phase[rows], step, calls.name[rows],
-                              calls.return_value[rows]])  # fmt: skip
+                              calls.return_value[rows], device])  # fmt: skip
     counts = np.bincount(group)
     ranked = sorted(range(len(first)), key=lambda g: (-severity[first[g]], calls.start[rows[first[g]]]))
     return [
-        _row(view, int(rows[first[g]]), int(step[first[g]]), int(severity[first[g]]), int(counts[g])) for g in ranked
+        _row(view, int(rows[i]), int(step[i]), int(device[i]), _SHOWN[int(severity[i])], int(counts[g]))
+        for g, i in ((g, first[g]) for g in ranked)
     ]
 
 
-def _row(view: View, row: int, step: int, severity: int, count: int) -> Row:
+def rank_of(view: View, failed: Sequence[Row]) -> str:
+    """Which rank failed, as words that follow the phase: ` of step 4 on device 1 (process 4242)`.
+
+    `failed` are rows of `failed_calls`; empty where the trace has one process and one device, so that there is no
+    choice.
+    """
+    steps = {row["step"] for row in failed}
+    devices = sorted({row["device"] for row in failed} - {None})
+    processes = sorted({row["process"] for row in failed})
+    working = {view.trace.pid(int(code)) for code in np.unique(view.trace.ops.process)}
+    if len(view.trace.devices) < 2 and len(working.union(processes)) < 2:
+        return ""
+    step = steps.pop() if len(steps) == 1 else None
+    said = _listed("process", "es", processes)
+    where = f" on {_listed('device', 's', devices)} ({said})" if devices else f" in {said}"
+    return f"{f' of {step}' if step else ''}{where}"
+
+
+def waiting_ranks(view: View, failed: Sequence[Row]) -> str:
+    """That other ranks spent far more time than usual in a collective of the steps of `failed`; empty if none did."""
+    trace, group = view.trace, view.group
+    places = {(row["step"], row["process"]) for row in failed}
+    pids = [trace.pid(int(code)) for code in range(len(trace.processes))]
+    steps = [i for i, name in enumerate(group.names) if (name, pids[int(group.process[i])]) in places]
+    wait = unusual_wait(view, np.array(steps, np.int64), _devices_of(trace, failed))
+    if wait is None:
+        return ""
+    waited, usual = times(wait.ns, wait.usual_ns)
+    return (
+        f"The other ranks wait in {wait.collective}: {waited} on device {trace.devices[wait.device].id} in that step, "
+        f"where {usual} are usual."
+    )
+
+
+def _devices_of(trace: Trace, failed: Sequence[Row]) -> I32:
+    """Codes of the devices that failed; of a failure whose device nobody knows, all that its process gives work to."""
+    known = {row["device"] for row in failed}
+    codes = [code for code, gpu in enumerate(trace.devices) if gpu.id in known]
+    lost = {row["process"] for row in failed if row["device"] is None}
+    theirs = [code for code in range(len(trace.processes)) if trace.pid(code) in lost]
+    mine = trace.ops.device[np.isin(trace.ops.process, theirs)]
+    return np.union1d(np.array(codes, np.int32), mine).astype(np.int32)
+
+
+def _listed(what: str, plural: str, numbers: Sequence[int]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:_NAMED])
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"{what}{plural if len(numbers) > 1 else ''} {shown}{more}"
+
+
+def driven_devices(trace: Trace, rows: I64) -> I32:
+    """Code of the only device that the thread of each call of `rows`, else its process, gives work to; else ABSENT."""
+    if len(rows) == 0:
+        return np.zeros(0, np.int32)
+    calls, linked = trace.calls, np.flatnonzero(trace.ops.call >= 0)
+    by_thread = _only_device(trace, calls.thread[trace.ops.call[linked]], linked, len(trace.threads))
+    by_process = _only_device(trace, trace.ops.process, np.arange(len(trace.ops)), len(trace.processes))
+    own = by_thread[calls.thread[rows]]
+    return np.where(own == ABSENT, by_process[calls.process[rows]], own)
+
+
+def _only_device(trace: Trace, owner: I32, ops: I64, owners: int) -> I32:
+    """The one device on which each owner's work of the op rows `ops` ran; ABSENT where there are none or several."""
+    count = len(trace.devices)
+    cells = owner.astype(np.int64) * count + trace.ops.device[ops]
+    ran = np.bincount(cells, minlength=owners * count).reshape(owners, count) > 0
+    return np.where(ran.sum(axis=1) == 1, ran.argmax(axis=1), ABSENT).astype(np.int32)
+
+
+def _row(view: View, row: int, step: int, device: int, severity: str, count: int) -> Row:
     trace = view.trace
     api, code = trace.names[int(trace.calls.name[row])], int(trace.calls.return_value[row])
     return {
         "phase": view.phase_name(int(view.phases.call_phase[row])),
         "step": _step_name(view, step),
         "process": trace.pid(int(trace.calls.process[row])),
+        "device": None if device == ABSENT else trace.devices[device].id,
         "api": api,
         "code": code,
         "error": error_name(code),
-        "severity": _SHOWN[severity],
+        "severity": severity,
         "count": count,
         "launch": is_launch(api),
     }

@@ -65,16 +65,16 @@ _FATAL = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719, 999})
 
 # Runtime rows carry `_v7000` or `_v12000_ptsz`; the `_v2` of a driver call is part of its name.
 _VERSION = re.compile(r"_v\d{4,}(_pts[zd])?$")
-_LAUNCH = re.compile(r"^(cuda\w*Launch|cuLaunch|cu\w*GraphLaunch)")
-_GRAPH_LAUNCH = re.compile(r"^(cuda|cu)GraphLaunch")
+_LAUNCH = re.compile(r"^(cuda\w*Launch|cuLaunch|cu\w*GraphLaunch|hip\w*Launch)")
+_GRAPH_LAUNCH = re.compile(r"^(cuda|cu|hip)GraphLaunch")
 _HOST_WAIT = re.compile(
-    r"^(cuda(Device|Stream|Event|Thread)Synchronize"
+    r"^((cuda|hip)(Device|Stream|Event|Thread)Synchronize"
     r"|cu(Ctx|Stream|Event)Synchronize"
-    r"|cudaMemcpy(?!\w*Async)"
+    r"|(cuda|hip)Memcpy(?!\w*Async)"
     r"|cuMemcpy(DtoH|HtoD)(?!Async)"
-    r"|cudaFree(_v\d|$))"
+    r"|(cuda|hip)Free(_v\d|$))"
 )
-_MODULE_LOAD = re.compile(r"^(cuModuleLoad|cu(da)?LibraryLoad|cuLink|nvrtc)")
+_MODULE_LOAD = re.compile(r"^((cu|hip)ModuleLoad|cu(da)?LibraryLoad|cuLink|(nv|hip)rtc)")
 _QUERY = re.compile(r"Query(_|$)")
 
 

@@ -77,7 +77,8 @@ def _same_work_faster(view: View, other: OtherGroup, kernels: float) -> bool:
 def _per_launch(view: View, idle: int) -> str:
     low, high = _USUAL_US_PER_LAUNCH
     each = format_time(idle // max(_launches(view), 1))
-    return f"{each} idle per launch, where {low}–{high} µs are usual; nsys itself slows every launch."
+    profiler = "nsys itself" if view.trace.format.startswith("nsys") else "the profiler itself"
+    return f"{each} idle per launch, where {low}–{high} µs are usual; {profiler} slows every launch."
 
 
 def _sync(view: View) -> Finding | None:

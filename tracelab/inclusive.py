@@ -6,7 +6,7 @@ from tracelab.arrays import group_ids
 from tracelab.attribution import forest_of_domains, work_in_ranges
 from tracelab.intervals import outermost, start_past_earlier
 from tracelab.result import Row
-from tracelab.trace import ABSENT, I64, KERNEL, Trace
+from tracelab.trace import ABSENT, I64, KERNEL, TORCH_DOMAIN, Trace
 
 NO_RANGE = "(no range)"
 
@@ -14,7 +14,7 @@ NO_RANGE = "(no range)"
 def range_totals(trace: Trace) -> list[Row]:
     """Range name, ranges, kernels and summed kernel time; a kernel counts once per name, however deep names repeat.
 
-    Names of other than the default domain carry it in front, as `domain:name`. Kernels launched on a thread without
+    Names of other than the default domain carry it in front, as `domain:name`; PyTorch's operators do not. Kernels launched on a thread without
     any range are the row `(no range)`.
     """
     merged = _merged_rows(trace)
@@ -62,7 +62,7 @@ def _by_name(trace: Trace, merged: tuple[I64, I64, I64], calls: I64, count: I64,
 def _label(trace: Trace, row: int) -> str:
     name = trace.names[int(trace.ranges.name[row])] or "(unnamed)"
     domain = trace.domains[int(trace.ranges.domain[row])]
-    return f"{domain}:{name}" if domain else name
+    return f"{domain}:{name}" if domain and domain != TORCH_DOMAIN else name
 
 
 def _without_range(trace: Trace, calls: I64, count: I64, time_ns: I64) -> list[Row]:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import group_counts, group_starts
-from tracelab.trace import I64, Bool
+from tracelab.errors import InputError
+from tracelab.trace import SUM_LIMIT_NS, I64, Bool
 
 Codes = NDArray[np.integer[Any]]
 
@@ -58,12 +59,17 @@ def union(start: I64, end: I64) -> Timeline:
 
 
 def shift_apart(group: Codes, start: I64, end: I64) -> tuple[I64, I64]:
-    """Move each group of intervals onto a stretch of time of its own; `group` is sorted, `start` within a group."""
+    """Move each group of intervals onto a stretch of time of its own; `group` is sorted, `start` within a group.
+
+    Raises InputError where the stretches together are longer than an int64 can count, as only damaged times are.
+    """
     if len(group) == 0:
         return start, end
     first = group_starts(group)
     lowest = np.minimum.reduceat(start, first)
     extent = np.maximum.reduceat(end, first) - lowest + 1
+    if float(extent.sum(dtype=np.float64)) > SUM_LIMIT_NS:
+        raise InputError("The times of this trace are damaged: they reach over centuries; export the report again.")
     offset = np.concatenate(([0], np.cumsum(extent)[:-1])) - lowest
     moved = np.repeat(offset, group_counts(first, len(group)))
     return start + moved, end + moved

@@ -51,6 +51,15 @@ def shorten(name: str, width: int | None = None) -> str:
     return cut(_brief(name), width)
 
 
+def base_name(name: str) -> str:
+    """The name without return type, namespaces, template arguments and parameters: nsys's short name.
+
+    >>> base_name("void cutlass::Kernel<cutlass_80_tensorop_gemm>(Params)")
+    'Kernel'
+    """
+    return _split(name)[0].rpartition("::")[2]
+
+
 _HEAD_PART = 5  # of a name cut towards its tail, the first fifth stays: enough to know the library
 
 

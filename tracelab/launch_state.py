@@ -8,8 +8,8 @@ import numpy as np
 from tracelab.failures import is_graph_launch, is_launch
 from tracelab.trace import I64, Bool, Trace
 
-_CAPTURE_BEGIN = re.compile(r"^(cuda|cu)StreamBeginCapture")
-_CAPTURE_END = re.compile(r"^(cuda|cu)StreamEndCapture")
+_CAPTURE_BEGIN = re.compile(r"^(cuda|cu|hip)StreamBeginCapture")
+_CAPTURE_END = re.compile(r"^(cuda|cu|hip)StreamEndCapture")
 
 
 def launches_without_work(trace: Trace) -> I64:

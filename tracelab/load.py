@@ -1,16 +1,19 @@
 """Opens whatever the user names: recognised by content, never by its name alone."""
 
+import dataclasses
 from pathlib import Path
 
-from tracelab.capture.export import REPORT_SUFFIXES, export_report
+from tracelab.capture.export import EXPORTABLE_SUFFIXES, export_report
 from tracelab.errors import InputError
+from tracelab.kineto_load import load_kineto
+from tracelab.kineto_read import is_kineto
 from tracelab.nsys_load import load_nsys, load_nsys_sqlite
 from tracelab.trace import Trace
 from tracelab.unpack import compression, unpacked, unpacked_head
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _STREAM_MARK = b"\xff\xff\xff\xff"  # how a message of an Arrow stream begins (Arrow columnar format, IPC)
-_HEAD_BYTES = 4096
+_HEAD_BYTES = 1 << 16  # enough of a PyTorch trace to know it by: its facts about the GPU come first
 _RUN_FOLDER_TRACE = "trace.sqlite"  # what `tracelab profile` keeps in a run folder
 
 
@@ -27,7 +30,7 @@ def load_trace(path: Path, nsys: str | None = None) -> Trace:
         return load_nsys(open_folder(path), path)
     head = _head(path)
     packed = compression(head)
-    if packed is None:
+    if packed is None or (packed == "gzip" and is_kineto(head)):  # the reader of PyTorch traces unpacks as it goes
         return _load_file(path, head, path, nsys)
     inside = unpacked_head(path, packed, _HEAD_BYTES)
     with unpacked(path, packed) as file:
@@ -37,11 +40,13 @@ def load_trace(path: Path, nsys: str | None = None) -> Trace:
 def _load_file(file: Path, head: bytes, shown_as: Path, nsys: str | None) -> Trace:
     if head.startswith(_SQLITE_MAGIC):
         return load_nsys_sqlite(file, shown_as)
+    if is_kineto(head):
+        return dataclasses.replace(load_kineto(file), path=str(shown_as))
     if head.startswith(_STREAM_MARK):
         from tracelab.arrow_read import open_streams
 
         return load_nsys(open_streams(file), shown_as)
-    if shown_as.name.endswith(REPORT_SUFFIXES) and head:
+    if shown_as.name.endswith(EXPORTABLE_SUFFIXES) and head:
         return load_nsys_sqlite(export_report(file, nsys), shown_as)
     what = "an empty file" if not head else "no export of a kind that is known"
     raise InputError(

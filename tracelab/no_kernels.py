@@ -9,6 +9,7 @@ _FIRST_WITH_GRAPH_ROWS = (2024, 1)
 # Healthy captures lose 1 % of the events between CUPTI and the report at most; the seen failure lost 94 %.
 _LOSS_FACTOR = 2
 _DRIVER_TOO_NEW = re.compile(r"CUDA driver version .*not supported", re.I)
+_NOT_STARTED = re.compile(r"No CUDA events collected|CUDA profiling might have not been started correctly")
 _OTHER_CLIENT = re.compile(r"CUPTI_ERROR_[A-Z_]+")
 
 
@@ -19,7 +20,8 @@ class Evidence:
     `diagnostics` are nsys's own messages. `processes_with_calls` counts processes with CUDA API calls, `launch_calls`
     their kernel launches, `graph_launches` their graph launches. `graph_mode` is "Node" or "Graph". `events_produced`
     is what CUPTI made, `events_collected` what arrived. `incomplete_export` says that the exporter stopped half-way,
-    `api_rows_missing` that GPU rows stand without any API row, so tables were left out of the export.
+    `api_rows_missing` that GPU rows stand without any API row, so tables were left out of the export. `silent` names
+    the processes that launched work (`pid 100, 101`), `said` quotes what nsys says about CUDA.
     """
 
     diagnostics: Sequence[str] = ()
@@ -36,6 +38,8 @@ class Evidence:
     events_collected: int | None = None
     incomplete_export: bool = False
     api_rows_missing: bool = False
+    silent: str = ""
+    said: str = ""
 
 
 def explain(evidence: Evidence) -> str:
@@ -126,10 +130,25 @@ def _trimmed(evidence: Evidence) -> str | None:
 def _launched(evidence: Evidence) -> str | None:
     if not evidence.launch_calls:
         return None
-    return (
-        f"the program made {evidence.launch_calls} launch calls, yet no GPU activity was recorded; MIG, WSL, another "
-        "profiler or missing permission can cause that"
-    )
+    parts = [
+        f"the program made {evidence.launch_calls} launch calls, yet no GPU activity was recorded",
+        f"the calls are of {evidence.silent}" if evidence.silent else "",
+        f"nsys says: {evidence.said}" if evidence.said else "",
+        likely_cause(evidence.diagnostics),
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def likely_cause(diagnostics: Sequence[str], *, only_graphs: bool = False) -> str:
+    """Why launches of a process left no GPU work, by what nsys says: a clause without a full stop."""
+    if only_graphs:
+        return "only CUDA graphs were launched, which graph mode can hide; capture with --cuda-graph-trace=node"
+    if any(_NOT_STARTED.match(text.strip()) for text in diagnostics):
+        return (
+            "CUDA tracing did not start there: often a worker forked without exec (capture with "
+            "--trace-fork-before-exec=true), or a cudaProfilerApi range that this process never opened"
+        )
+    return "MIG, WSL, another profiler or missing permission can cause that"
 
 
 def _no_launch(evidence: Evidence) -> str | None:

@@ -14,6 +14,12 @@ from tracelab.trace import I32, Gpu
 
 Notes = tuple[tuple[str, str], ...]
 
+_GUESSED = (
+    "device-mapping",
+    "The trace does not say which GPU each CUDA ordinal is; matched by its order. With CUDA_VISIBLE_DEVICES set, work "
+    "may have run on another GPU than the page says.",
+)
+
 # nsys 2021 and older: bandwidth in kB/s (reference: the export's own schema), hence the factor.
 _OLD_GPUS = tables.TableSpec(
     "TARGET_INFO_CUDA_GPU",
@@ -46,7 +52,8 @@ def read_driver(source: TableSource) -> str | None:
 def device_map(
     source: TableSource, gpus: list[tuple[Gpu, int | None]], raw: RawOps, identities: Identities
 ) -> tuple[tuple[Gpu, ...], I32, Notes]:
-    """The GPUs that did work, the row of each GPU op among them, and a note where the mapping had to be guessed.
+    """The GPUs that did work, the row of each GPU op among them, and notes: where the mapping had to be guessed, and
+    on rows that no GPU ran.
 
     deviceId is the CUDA ordinal inside its process, not the id of the GPU table.
     """
@@ -62,8 +69,14 @@ def device_map(
     devices = tuple(sorted(set(found), key=lambda gpu: gpu.id))
     codes = np.array([devices.index(gpu) for gpu in found], np.int32)
     doubtful = guessed and (len(gpus) > 1 or len(identities.processes) > 1)
-    note = ("device-mapping", "The trace does not say which GPU each CUDA ordinal is; matched by its order.")
-    return devices, codes[pairs] if len(codes) else np.zeros(0, np.int32), (note,) if doubtful else ()
+    notes = (_GUESSED,) if doubtful else ()
+    return devices, codes[pairs] if len(codes) else np.zeros(0, np.int32), (*notes, *_host_rows(raw.host_rows))
+
+
+def _host_rows(rows: int) -> Notes:
+    if not rows:
+        return ()
+    return (("host-work", f"{rows} rows name no device: nodes of a CUDA graph that the host runs. No GPU ran them."),)
 
 
 def _declared(source: TableSource) -> dict[tuple[int, int], int]:
@@ -137,7 +150,7 @@ def _gpu_json(source: TableSource) -> list[tuple[Gpu, int | None]]:
     found = [value for name, value in _system_properties(source) if name == "GpuInfo" and value]
     try:
         entries = json.loads(found[0]) if found else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [_from_json(i, entry) for i, entry in enumerate(entries if isinstance(entries, list) else [])]
 

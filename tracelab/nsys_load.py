@@ -11,19 +11,23 @@ from tracelab import nsys_tables as tables
 from tracelab.arrays import order_by
 from tracelab.errors import InputError
 from tracelab.failures import strip_version
+from tracelab.kernel_names import escape
+from tracelab.nsys_counts import count_events
 from tracelab.nsys_gpus import device_map, read_driver, read_gpus
 from tracelab.nsys_nvtx import Marks, RawRanges, read_nvtx
 from tracelab.nsys_ops import RawOps, link_calls, read_ops
 from tracelab.nsys_raw import Identities, Names, read_strings
 from tracelab.sqlite_read import SqliteTables, open_readonly
 from tracelab.table_source import NULL, TableSource, timed
-from tracelab.trace import ABSENT, I32, I64, Calls, Diagnostic, GraphNodes, Overheads, Trace
+from tracelab.trace import ABSENT, I32, I64, SUM_LIMIT_NS, Calls, Diagnostic, GraphNodes, Overheads, Trace
 
 Columns = dict[str, I64]
 
 # Without these a SQLite file is no finished export: every exporter writes StringIds first and the target's description
 # or the recorded events after it (seen: an exporter that stopped with an error leaves StringIds and ProcessStreams).
 _FINISHED = ("TARGET_INFO_GPU", "ANALYSIS_DETAILS", tables.SYSTEM_ENV.name, tables.KERNEL.name, tables.RUNTIME.name)
+
+_NEWEST_SCHEMA = 3  # major versions seen: 2 (nsys 2022.1) and 3 (nsys 2022.4 to 2026.2)
 
 
 def load_nsys_sqlite(path: Path, shown_as: Path | None = None) -> Trace:
@@ -96,6 +100,7 @@ def _load(source: TableSource, path: Path) -> Trace:
     raw = _read(source, names)
     identities, sort = _identities(raw), names.finish()
     calls = _calls(raw.calls, sort(raw.call_names), identities)
+    _require_summable(raw.ops, path)
     gpus, notes = read_gpus(source)
     devices, op_device, mapping_notes = device_map(source, gpus, raw.ops, identities)
     ops = link_calls(raw.ops.finish(sort, identities, op_device), calls)
@@ -118,9 +123,16 @@ def _load(source: TableSource, path: Path) -> Trace:
         workload=raw.marks.workload,
         graph_mode=_graph_mode(source),
         loss=raw.ops.loss,
-        notes=(*notes, *mapping_notes, *raw.ranges.notes, *raw.marks.notes),
+        notes=(*_schema_notes(source), *notes, *mapping_notes, *raw.ranges.notes, *raw.marks.notes),
         driver=read_driver(source),
+        events=count_events(source, raw.calls),
     )
+
+
+def _require_summable(ops: RawOps, path: Path) -> None:
+    total_ns = (ops.columns["end"] - ops.columns["start"]).sum(dtype=np.float64)
+    if total_ns > SUM_LIMIT_NS:
+        raise InputError(f"{path}: the times of its GPU work are damaged: they add up to centuries; export it again.")
 
 
 def _only_api_classes(raw: Columns) -> Columns:
@@ -191,6 +203,21 @@ def _pairs(source: TableSource, *specs: tables.TableSpec) -> dict[str, str]:
 def _producer(source: TableSource) -> str | None:
     version = _pairs(source, tables.EXPORT_META_OLD, tables.EXPORT_META).get("EXPORT_PRODUCT_VERSION")
     return f"nsys {'.'.join(version.split('.')[:3])}" if version else None
+
+
+def _schema_notes(source: TableSource) -> tuple[tuple[str, str], ...]:
+    """A warning where the export says that its schema is of a major version newer than those seen."""
+    said = _pairs(source, tables.EXPORT_META_OLD, tables.EXPORT_META).get("EXPORT_SCHEMA_VERSION", "")[:20]
+    major = said.partition(".")[0]
+    if not major.isdecimal() or int(major) <= _NEWEST_SCHEMA:
+        return ()
+    return (
+        (
+            "schema",
+            f"The export says schema {escape(said)}, which is newer than {_NEWEST_SCHEMA}, the newest known: tables "
+            "are read by the names of their columns, and what has been renamed is missed.",
+        ),
+    )
 
 
 def _graph_mode(source: TableSource) -> str | None:

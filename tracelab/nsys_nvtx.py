@@ -1,6 +1,7 @@
 """NVTX ranges, domains and the workload record of an nsys export."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,16 @@ from tracelab import nsys_tables as tables
 from tracelab.arrays import group_ids
 from tracelab.nsys_raw import PROCESS_BITS, Identities, Names
 from tracelab.table_source import NULL, TableSource, timed
-from tracelab.trace import I32, I64, PUSH_POP, START_END, Ranges
+from tracelab.trace import I32, I64, PUSH_POP, START_END, TORCH_DOMAIN, Bool, Ranges
 
 _RECORD_KEY = "tracelab.workload"
+_MOST_LEVELS = 20  # of a record; what nests a thousand deep could not be written into a report
+# What torch.autograd.profiler.emit_nvtx and torch.compile mark in the default domain (PyTorch 1.x to 2.x: c10/ATen
+# operator namespaces, torch/_dynamo, torch/_inductor).
+_OPERATOR = re.compile(
+    r"(aten|torch|autograd|prims?|c10d|_c10d_functional|inductor|quantized)::\w"
+    r"|Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache Lookup|Pregraph bytecode"
+)
 
 
 @dataclass(frozen=True)
@@ -91,9 +99,16 @@ def _marks(raw: dict[str, I64], codes: I32, names: Names) -> Marks:
 def _parse(text: str) -> Mapping[str, Any] | None:
     try:
         record = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and _RECORD_KEY in record else None
+    known = isinstance(record, dict) and _RECORD_KEY in record
+    return record if known and not _deeper(record, _MOST_LEVELS) else None
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether objects and lists are nested more than `levels` deep."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_deeper(item, levels - 1) for item in inside)
 
 
 def _names(source: TableSource, names: Names, text_ids: I64) -> I32:
@@ -114,5 +129,14 @@ def _domains(raw: dict[str, I64], codes: I32, names: Names) -> tuple[I32, tuple[
     }
     pair, rows = group_ids([owner, ids])
     labels = ["" if ids[r] == 0 else named.get((int(owner[r]), int(ids[r])), f"domain {ids[r]}") for r in rows]
-    domains = ("", *sorted(set(labels) - {""}))
-    return np.array([domains.index(label) for label in labels], np.int32)[pair], domains
+    operator = _operators(codes, names) & (ids == 0)
+    domains = ("", *sorted({*labels, *([TORCH_DOMAIN] if operator.any() else [])} - {""}))
+    found = np.array([domains.index(label) for label in labels], np.int32)[pair]
+    return np.where(operator, domains.index(TORCH_DOMAIN), found).astype(np.int32) if operator.any() else found, domains
+
+
+def _operators(codes: I32, names: Names) -> Bool:
+    """Rows that PyTorch named after its operators and compiled regions: they stand around and inside the user's own."""
+    unique, inverse = np.unique(codes, return_inverse=True)
+    named = np.array([bool(_OPERATOR.match(text)) for text in names.texts(unique)], bool)
+    return named[inverse] if len(codes) else np.zeros(0, bool)

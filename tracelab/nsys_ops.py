@@ -10,7 +10,7 @@ from tracelab import nsys_tables as tables
 from tracelab.arrays import lookup, order_by
 from tracelab.nsys_raw import Identities, Names
 from tracelab.table_source import NULL, TableSource, timed
-from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, MEMCPY, MEMSET, Calls, Loss, Ops
+from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, MEMCPY, MEMSET, Bool, Calls, Loss, Ops
 
 _SHAPE = {
     "grid_x": "gridX", "grid_y": "gridY", "grid_z": "gridZ", "block_x": "blockX", "block_y": "blockY",
@@ -22,19 +22,21 @@ _INT32_MAX = int(np.iinfo(np.int32).max)
 
 @dataclass(frozen=True)
 class RawOps:
-    """GPU rows as read, in file order, with provisional name codes."""
+    """GPU rows as read, in file order, with provisional name codes. `host_rows` were left out: they name no device."""
 
     columns: dict[str, I64]
     names: I32
     loss: Loss
+    host_rows: int = 0
 
     def finish(self, sort: Callable[[I32], I32], identities: Identities, device: I32) -> Ops:
         """Final codes and order; `call` is still unset."""
         raw, names = self.columns, sort(self.names)
         process = identities.process_codes(raw["globalPid"])
+        stream = _stream_codes(process, device, raw["contextId"], raw["streamId"])
         correlation = np.where(raw["correlationId"] == NULL, ABSENT, raw["correlationId"] & 0xFFFFFFFF)
         order = order_by(
-            raw["start"], raw["end"], process, device, raw["streamId"], correlation, raw["graphNodeId"], raw["kind"],
+            raw["start"], raw["end"], process, device, stream, correlation, raw["graphNodeId"], raw["kind"],
             names,
         )  # fmt: skip
         node = raw["graphNodeId"][order]
@@ -44,7 +46,7 @@ class RawOps:
             end=raw["end"][order],
             process=process[order],
             device=device[order],
-            stream=raw["streamId"][order],
+            stream=stream[order],
             correlation=correlation[order],
             name=names[order],
             call=np.full(len(order), ABSENT, np.int64),
@@ -63,11 +65,34 @@ def read_ops(source: TableSource, names: Names) -> RawOps:
     start, end = columns["start"], columns["end"]
     untimed = ~(timed(start) & timed(end)) | ((start == 0) & (end == 0))
     inverted = ~untimed & (end < start)
-    keep = ~(untimed | inverted)
+    on_host = ~(untimed | inverted | _on_a_device(columns["deviceId"]))
+    keep = ~(untimed | inverted | on_host)
     loss = Loss(untimed=int(untimed.sum()), inverted=int(inverted.sum()))
     if not keep.all():
         columns, codes = {name: column[keep] for name, column in columns.items()}, codes[keep]
-    return RawOps(columns, codes, loss)
+    return RawOps(columns, codes, loss, int(on_host.sum()))
+
+
+def _on_a_device(ordinal: I64) -> Bool:
+    """Rows that ran on a GPU: host-started nodes of a graph have INT_MAX or -1 for a device and keep no GPU busy."""
+    on_device: Bool = (ordinal == NULL) | ((ordinal >= 0) & (ordinal < _INT32_MAX))
+    return on_device
+
+
+def _stream_codes(process: I32, device: I32, context: I64, stream: I64) -> I64:
+    """Stream ids that are unique within a process and device: two contexts there may use the same ids.
+
+    The streams of the context with the lowest id keep their ids, those of the n-th after it have n << 32 added.
+    """
+    if len(stream) == 0 or context.min() == context.max():
+        return stream
+    ids, code = np.unique(context, return_inverse=True)
+    owner = process.astype(np.int64) * (int(device.max()) + 1) + device
+    cell = owner * len(ids) + code
+    present = np.bincount(cell, minlength=(int(owner.max()) + 1) * len(ids)).reshape(-1, len(ids)) > 0
+    rank = np.cumsum(present, axis=1) - 1
+    unique: I64 = stream + (rank.ravel()[cell] << 32)
+    return unique
 
 
 def link_calls(ops: Ops, calls: Calls) -> Ops:

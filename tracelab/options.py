@@ -22,7 +22,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which steps, device and time to analyse, and how phases are named. `window_ns` is half-open."""
+    """Which steps, device and time to analyse, and how phases are named. `window_ns` is half-open.
+
+    `steps` and `exclude` are regular expressions for NVTX range names: those that are steps, those that count for
+    nothing.
+    """
 
     steps: str | None = None
     skip_steps: int = 1
@@ -30,6 +34,7 @@ class Selection:
     window_ns: tuple[int, int] | None = None
     phases: str = "auto"
     depth: int | None = None
+    exclude: str | None = None
 
 
 PHASE_MODES = ("auto", "nvtx", "graph", "kernels")

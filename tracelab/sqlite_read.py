@@ -18,6 +18,11 @@ from tracelab.nsys_tables import TableSpec
 from tracelab.table_source import NULL
 from tracelab.trace import I64
 
+_COLUMNS = (
+    "SELECT found.name FROM sqlite_master AS known, pragma_table_info(known.name) AS found "
+    "WHERE known.type = 'table' AND known.name = ? COLLATE NOCASE"
+)
+
 
 @dataclass(frozen=True)
 class SqliteTables:
@@ -28,8 +33,8 @@ class SqliteTables:
     kind: str = "a SQLite file"
 
     def table_names(self) -> set[str]:
-        """Names of all tables and views."""
-        rows = self.connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        """Names of all tables. Views are none: an exporter writes no views, and reading one may never end."""
+        rows = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         return {str(row[0]) for row in rows}
 
     def ints(self, spec: TableSpec) -> dict[str, I64]:
@@ -83,7 +88,8 @@ def _flat(connection: sqlite3.Connection, spec: TableSpec, columns: str, width: 
 
 
 def _present(connection: sqlite3.Connection, spec: TableSpec) -> set[str]:
-    return {str(row[1]) for row in connection.execute(f'PRAGMA table_info("{spec.name}")')}
+    rows = connection.execute(_COLUMNS, (spec.name,))
+    return {str(row[0]) for row in rows}
 
 
 def _count(connection: sqlite3.Connection, spec: TableSpec) -> int:
@@ -105,7 +111,10 @@ def _settled(path: Path) -> Iterator[Path]:
         folder = Path(name)
         shutil.copyfile(path, folder / "trace.sqlite")
         shutil.copyfile(wal, folder / "trace.sqlite-wal")
-        with contextlib.closing(sqlite3.connect(folder / "trace.sqlite")) as merging:
-            merging.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            merging.execute("PRAGMA journal_mode=DELETE")
+        try:
+            with contextlib.closing(sqlite3.connect(folder / "trace.sqlite")) as merging:
+                merging.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                merging.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.Error as error:
+            raise InputError(f"{path}: its write-ahead log {wal.name} cannot be read ({error}).") from error
         yield folder / "trace.sqlite"

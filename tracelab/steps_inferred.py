@@ -70,7 +70,8 @@ def whole_trace(trace: Trace) -> Inferred:
 
 
 def _busiest_range(trace: Trace, launched: Launches, process: int) -> int:
-    rows = np.flatnonzero(trace.thread_process[trace.ranges.thread] == process)
+    meant = ~trace.framework_domain[trace.ranges.domain]
+    rows = np.flatnonzero((trace.thread_process[trace.ranges.thread] == process) & meant)
     if len(rows) == 0:
         return ABSENT
     work = work_in_ranges(trace, rows, launched.rows, launched.gpu_ns)

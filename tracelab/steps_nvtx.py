@@ -44,7 +44,7 @@ class NvtxSteps:
 def nvtx_steps(trace: Trace, launched: Launches, wanted: re.Pattern[str] | None) -> NvtxSteps | None:
     """The marked steps, default domain first; None where no range recurs. With `wanted`, the ranges it matches."""
     default = trace.default_domain
-    found = _first_recurring(trace, launched, (default, ~default))
+    found = _first_recurring(trace, launched, (default, ~default & ~trace.framework_domain))
     if wanted is None:
         return _assign(trace, found, np.ones(len(found), bool), launched) if len(found) else None
     asked = _matching(trace, forest_of_domains(trace, np.ones(len(default), bool)), wanted)

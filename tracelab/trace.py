@@ -19,12 +19,15 @@ U8 = NDArray[np.uint8]
 Bool = NDArray[np.bool_]
 
 ABSENT = -1
-# Times beyond this are damage: no capture lasts 2^60 ns (36 years), and the sum of a few such times fits an int64.
-TIME_LIMIT_NS = 1 << 60
+# Times beyond this are damage: no capture lasts 2^52 ns (52 days), and the sum of 1000 such times fits an int64.
+TIME_LIMIT_NS = 1 << 52
+SUM_LIMIT_NS = 1 << 62  # of times that are added up; beyond it they would wrap around and come out negative
 
 KERNEL, MEMCPY, MEMSET, GRAPH = range(4)  # Ops.kind
 
 PUSH_POP, START_END = range(2)  # Ranges.kind
+
+TORCH_DOMAIN = "torch"  # of the operators that the PyTorch profiler records around the user's annotations
 
 
 @dataclass(frozen=True)
@@ -168,11 +171,29 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class EventCounts:
+    """Rows of the event tables as they stand in the file, before any is left out.
+
+    `calls`: API calls; `dropped_calls`: those of them that `Calls` lacks (repeats of other event classes, no times).
+    `work`: kernels, copies and memsets; `graphs`: whole-graph executions; `unread`: what no analysis reads
+    (synchronisations, event records); `marks`: everything of NVTX. `return_codes`: do the calls say what they returned?
+    """
+
+    calls: int
+    dropped_calls: int
+    work: int
+    graphs: int
+    unread: int
+    marks: int
+    return_codes: bool
+
+
+@dataclass(frozen=True)
 class Trace:
     """One loaded trace. `processes` and `threads` are the profiler's 64-bit ids, unsigned; `devices[d]` is the GPU.
 
     `driver` is the version of the GPU driver as the trace writes it (`580.159.04`; nsys 2022 and older `52510517`),
-    None where the trace does not say.
+    None where the trace does not say. `events` is None where nobody counted the rows of the file.
     """
 
     path: str
@@ -195,6 +216,7 @@ class Trace:
     loss: Loss
     notes: tuple[tuple[str, str], ...] = ()
     driver: str | None = None
+    events: EventCounts | None = None
 
     def pid(self, process: int) -> int:
         """Operating-system process id: bits 24 to 47 of the profiler's id."""
@@ -209,6 +231,16 @@ class Trace:
     def default_domain(self) -> Bool:
         """Which of `domains` is NVTX's default domain."""
         return np.array([domain == "" for domain in self.domains], bool)
+
+    @property
+    def framework_domain(self) -> Bool:
+        """Which of `domains` holds the operators of a framework: they recur like steps, but nobody meant them so."""
+        return np.array([domain == TORCH_DOMAIN for domain in self.domains], bool)
+
+    @property
+    def returns_known(self) -> bool:
+        """Whether the trace says what its calls returned; without calls there is nothing to say."""
+        return self.events is None or self.events.return_codes or len(self.calls) == 0
 
     def launched_ns(self, ops: I64) -> I64:
         """Host time at which each of the op rows `ops` was launched; its GPU start where no call is known."""

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tracelab.launch_state import graph_launches_without_work, launches_without_work
+from tracelab.no_kernels import likely_cause
+from tracelab.silent_processes import said_of_cuda, silent_processes
 from tracelab.trace import GRAPH, KERNEL, Trace
 from tracelab.view import View
 
@@ -15,7 +17,7 @@ def trace_warnings(trace: Trace, views: Sequence[View]) -> list[Note]:
     """Warnings about the whole trace, then about its devices."""
     told = any(view.facts.gpu for view in views)
     notes = [note for note in trace.notes if not (told and note[0] == "no-gpu-info")]
-    found = [*notes, *_rows(trace), *_launches(trace)]
+    found = [*notes, *_rows(trace), *_launches(trace), *_processes(trace)]
     for view in views:
         found += [note for note in _device(view) if note not in found]
     return found
@@ -52,8 +54,30 @@ def _launches(trace: Trace) -> Iterator[Note]:
     if silent > 0:
         yield (
             "launches-without-work",
-            f"{silent} launch calls returned 0 but have no GPU work in the trace: not failures, but rows are missing.",
+            f"{silent} launch calls {_silence(trace)}",
         )
+
+
+def _silence(trace: Trace) -> str:
+    if trace.returns_known:
+        return "returned 0 but have no GPU work in the trace: not failures, but rows are missing."
+    return "have no GPU work in the trace: they failed, or rows are missing; the trace does not say which."
+
+
+def _processes(trace: Trace) -> Iterator[Note]:
+    """Ranks or workers whose work is missing: the rest of the trace looks healthy."""
+    silent = silent_processes(trace)
+    if not silent.pids:
+        return
+    several = "processes" if len(silent.pids) > 1 else "process"
+    found = f"{len(silent.pids)} {several} ({silent.shown}) made {silent.launch_calls} launch calls, "
+    found += "and none of their GPU work is in the trace"
+    if trace.format == "kineto":
+        yield "process-without-work", f"{found}."
+        return
+    said = said_of_cuda(trace)
+    cause = likely_cause([d.text for d in trace.diagnostics], only_graphs=silent.only_graphs)
+    yield "process-without-work", f"{found}{f' (nsys says: {said})' if said else ''}; {cause}."
 
 
 def _device(view: View) -> Iterator[Note]:

@@ -11,7 +11,8 @@ from tracelab.capture.nsys import Nsys, find_nsys
 from tracelab.errors import CaptureUnavailableError, InputError, TracelabError
 
 _STREAM_SUFFIX = ".qdstrm"  # what nsys collected, before its importer made a report of it
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep", _STREAM_SUFFIX)
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
+EXPORTABLE_SUFFIXES = (*REPORT_SUFFIXES, _STREAM_SUFFIX)
 _HEAD_BYTES = 1 << 20  # together with size and time this tells any two reports apart, without reading gigabytes
 # How nsys says that a newer one wrote the report (the first two seen in 2022.4.2).
 _TOO_NEW = ("Version not supported", "ProtobufParseException", "newer version", "Unsupported version")

@@ -1,99 +1,117 @@
-"""Finds what must not be shared in names: absolute paths, and values that the source holds in its environment."""
+"""Makes texts safe to share: takes paths and secrets out of the names that an analysis needs."""
 
 import re
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from tracelab.capture.scrub_schema import keeps_setting
+from tracelab.capture.scrub_secrets import Secrets
+from tracelab.capture.scrub_values import REMOVED, clean_diagnostic, clean_property, clean_setting
 
-_MIN_LENGTH = 6  # shorter values (`1`, `true`, `bash`) stand in every file and tell nothing
+_REMOVED, _REMOVED_PATH = "\ue000", "\ue001"  # private-use characters: no path ends at them
+_PART = rf"[\w.+@~%{_REMOVED}{_REMOVED_PATH}-]"
 # Two or more components, at the start of a word: `/home/me`, not `attn/ffn` and not `a / b`.
-_PATH = re.compile(r"(?<![\w.)\]])/(?:[\w.+@~%-]+/)+[\w.+@~%-]*|\b[A-Za-z]:\\[\w.+@~%\\ -]+")
+_PATH = re.compile(
+    rf"{_REMOVED_PATH}(?:/{_PART}*)*|(?<![\w.)\]])/(?:{_PART}+/)+{_PART}*|\b[A-Za-z]:\\(?:{_PART}|[\\ ])+"
+)
 # ONNX names its nodes like paths (`/layers.0/attn/MatMul`): last an operator, first no folder of an operating system.
 _ONNX_NODE = re.compile(
     r"/(?!(?:home|Users|root|usr|opt|tmp|var|mnt|media|srv|data|etc|nfs|proc|dev|run|lib|work)\w*/)"
     r"(?:[\w.]+/)*[A-Z][A-Za-z]*(?:_\d+)?(?:_output_\d+)?"
 )
-_CREDENTIAL = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|SESSION", re.I)
-_OF_THE_USER = re.compile(r"ENVIRONMENT|COMMAND|ARGUMENT", re.I)
-_IDENTITY = re.compile(
-    r"(^|\W)(HOST|HOSTNAME|HOST_NAME|USER|USERNAME|LOGNAME|NODENAME|COMPUTERNAME|USERDOMAIN)\Z", re.I
-)
+_LOADED = re.compile(r"(?<=dlopen\()[^()]*(?=\))")
+_PUBLIC_LIBRARY = re.compile(r"(?:.*[/\\])?(lib(?:cu|nv|nccl|triton|torch|c10)[\w-]{0,40}\.so[0-9.]{0,20})")
+_RECORD = "tracelab.workload"  # the key of a workload record, which is kept as its program wrote it
+_START = 6  # characters by which a secret is found; no secret is shorter
 
 
-@dataclass(frozen=True)
-class Secrets:
-    """Values of the source. A `strong` one stays nowhere; a `weak` one may be part of a kernel's or range's name."""
+class Finder:
+    """Finds any of many texts, each of at least six characters, in one pass."""
 
-    strong: frozenset[str]
-    weak: frozenset[str]
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._by_start: dict[str, list[str]] = {}
+        for secret in secrets:
+            self._by_start.setdefault(secret[:_START], []).append(secret)
 
-
-def collect_secrets(source: sqlite3.Connection, tables: Iterable[str]) -> Secrets:
-    """Every environment value, argument, path, host, user and process name that the export `source` holds."""
-    strong: set[str] = set()
-    weak: set[str] = set()
-    for name, value in _pairs(source, set(tables)):
-        for part_name, part in _parts(name, value):
-            if len(part) < _MIN_LENGTH:
-                continue
-            if _is_strong(part_name, part):
-                strong.add(part)
-            elif _OF_THE_USER.search(part_name):
-                weak.add(part)
-    return Secrets(frozenset(strong), frozenset(weak - strong))
+    def found(self, text: str) -> list[str]:
+        """Those that stand in `text`, the longest first."""
+        known = self._by_start
+        if not known:
+            return []
+        starts = {text[i : i + _START] for i in range(len(text) - _START + 1)}
+        hits = {secret for start in starts & known.keys() for secret in known[start] if secret in text}
+        return sorted(hits, key=lambda secret: (-len(secret), secret))
 
 
 class Redactor:
-    """Makes names safe to share."""
+    """Cleans texts by what they are; each function takes the bytes of a text, or None, and keeps what it found.
+
+    `name` is for kernels, calls and ranges, `overhead` for what nsys calls its own work, `fact` for what the machine
+    says of itself, `diagnostic` for nsys's messages.
+    """
 
     def __init__(self, secrets: Secrets) -> None:
-        longest_first = sorted(secrets.strong, key=len, reverse=True)
-        self._strong = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-        self.name = lru_cache(maxsize=1 << 16)(self._name)
-        self.overhead = lru_cache(maxsize=1 << 16)(self._overhead)
+        self._strong = Finder(secrets.strong)
+        self._all = Finder(secrets.strong | secrets.weak)
+        words = sorted(secrets.words, key=len, reverse=True)
+        self._words = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b") if words else None
+        self._changed: set[int] = set()
+        self.name = self._function(self._name)
+        self.overhead = self._function(lambda text: self._name(_LOADED.sub(_library, text)))
+        self.fact = self._function(self._fact)
+        self.diagnostic = self._function(lambda text: self._fact(clean_diagnostic(text)))
 
-    def _name(self, value: bytes | None) -> str | None:
-        return None if value is None else self._clean(value, lambda _: "(path)")
+    @property
+    def changed(self) -> int:
+        """How many different texts were kept with something taken out."""
+        return len(self._changed)
 
-    def _overhead(self, value: bytes | None) -> str | None:
-        # dlopen(/…/libcuda.so.1) still says which library was loaded
-        return None if value is None else self._clean(value, lambda path: "/…/" + re.split(r"[/\\]", path)[-1])
+    def pair(self, says: str, name: bytes | None, value: bytes | None) -> str | None:
+        """The value to keep of a row of a `setting` or `property` table; None if the row must go."""
+        if name is None or value is None:
+            return None
+        key, text = name.decode("utf-8", "replace"), value.decode("utf-8", "replace")
+        kept = (clean_setting if says == "setting" else clean_property)(key, text)
+        return None if kept is None or self.secrets_in("fact", kept) else kept
 
-    def _clean(self, value: bytes, short: Callable[[str], str]) -> str:
-        text = value.decode("utf-8", "replace")
-        clean = _PATH.sub(lambda match: match[0] if _ONNX_NODE.fullmatch(match[0]) else short(match[0]), text)
-        if self._strong is not None:
-            clean = self._strong.sub("(removed)", clean)
-        return clean
+    def secrets_in(self, says: str, text: str) -> list[str]:
+        """The secrets that a text of a copy still holds, of those that its kind must not hold."""
+        whole_words = self._words.findall(text) if self._words else []
+        finder = self._all if says in ("name", "overhead") and _RECORD not in text else self._strong
+        return [*finder.found(text), *whole_words]
+
+    def _function(self, clean: Callable[[str], str]) -> Callable[[bytes | None], str | None]:
+        def cleaned(value: bytes | None) -> str | None:
+            if value is None:
+                return None
+            text = value.decode("utf-8", "replace")
+            result = clean(text)
+            if result != text:
+                self._changed.add(hash(text))
+            return result
+
+        return lru_cache(maxsize=1 << 16)(cleaned)
+
+    def _name(self, text: str) -> str:
+        return self._clean(text, self._strong if _RECORD in text else self._all)
+
+    def _fact(self, text: str) -> str:
+        return self._clean(text, self._strong)
+
+    def _clean(self, text: str, finder: Finder) -> str:
+        secrets = finder.found(text)
+        if secrets:
+            text = re.sub("|".join(map(re.escape, secrets)), _mark, text)
+        if self._words is not None:
+            text = self._words.sub(_REMOVED, text)
+        text = _PATH.sub(lambda match: match[0] if _ONNX_NODE.fullmatch(match[0]) else "(path)", text)
+        return text.replace(_REMOVED, REMOVED)
 
 
-def _pairs(source: sqlite3.Connection, tables: set[str]) -> Iterator[tuple[str, str]]:
-    queries = {
-        "META_DATA_CAPTURE": "SELECT name, value FROM src.META_DATA_CAPTURE",
-        "TARGET_INFO_SYSTEM_ENV": "SELECT name, value FROM src.TARGET_INFO_SYSTEM_ENV",
-        "PROCESSES": "SELECT 'COMMAND', name FROM src.PROCESSES",
-    }
-    for table, query in queries.items():
-        if table in tables:
-            for name, value in source.execute(query):
-                if value is not None and not keeps_setting(str(name), str(value)):
-                    yield str(name), str(value)
+def _mark(secret: re.Match[str]) -> str:
+    return _REMOVED_PATH if secret[0].startswith("/") else _REMOVED
 
 
-def _parts(name: str, value: str) -> Iterator[tuple[str, str]]:
-    """The value itself and what it is made of: a list of `NAME=VALUE` (split by NUL in 2022), a list of paths."""
-    for entry in re.split(r"[\0\n]", value):
-        yield name, entry
-        head, separator, rest = entry.partition("=")
-        label = f"{name} {head}" if separator else name
-        for part in (rest or entry, *(rest or entry).split(":")):
-            yield label, part
-
-
-def _is_strong(name: str, value: str) -> bool:
-    if _CREDENTIAL.search(name) or _IDENTITY.search(name):
-        return True
-    return value.startswith("/") and value.count("/") > 1
+def _library(path: re.Match[str]) -> str:
+    """Of a loaded library the name that every CUDA program loads; any other may name the user's work."""
+    public = _PUBLIC_LIBRARY.fullmatch(path[0])
+    return public[1] if public else "library"

@@ -1,21 +1,36 @@
-"""What a shareable copy of an nsys export may hold. Everything that is not listed here is left out.
+"""The tables and columns that a shareable copy of an nsys export may hold. What is not listed here is left out.
 
 Source: the export schemas of nsys 2021.2 to 2026.2. Columns are numbers unless listed in `texts`; a text where a number
-is expected is left out too, since SQLite does not enforce types.
+is expected is left out too, since no kind of export enforces types. What a text may say: scrub_values.py.
 """
 
-import re
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A table of the copy: its number columns, its text columns, the columns that point into StringIds."""
+    """A table of the copy: its number columns, its text columns, and the numbers that point into StringIds.
+
+    `blanked` columns are there with empty texts. `says` tells how texts are judged: `fact` of the machine, `name` that
+    a program gave, `overhead` name of nsys, `diagnostic` message of nsys; `setting` and `property` are rows of name
+    and value, each kept or left out as a whole.
+    """
 
     numbers: tuple[str, ...]
     texts: tuple[str, ...] = ()
     strings: tuple[str, ...] = ()
     blanked: tuple[str, ...] = ()
+    says: str = "fact"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that the copy may hold of this table."""
+        return (*self.numbers, *self.texts, *self.blanked)
+
+    @property
+    def pairs(self) -> bool:
+        """True if its rows are judged as a whole."""
+        return self.says in ("setting", "property")
 
 
 def _columns(names: str) -> tuple[str, ...]:
@@ -52,10 +67,12 @@ _OLD_GPU_INFO = _columns(
     "maxRegistersPerBlock maxRegistersPerMultiprocessor maxSharedMemoryPerBlock maxSharedMemoryPerMultiprocessor "
     "maxThreadsPerBlock numThreadsPerWarp computeCapabilityMajor computeCapabilityMinor"
 )
+_OVERHEAD = _columns("start end globalTid nameId returnValue correlationId overheadType")
 _STREAM = _columns("streamId hwId vmId processId contextId priority flag")
+_PAIR = ("name", "value")
 _CONTEXT = _columns("nullStreamId streamId hwId vmId processId deviceId contextId parentContextId isGreenContext")
 
-TABLES: dict[str, Kept] = {
+_EVENTS: dict[str, Kept] = {
     "CUPTI_ACTIVITY_KIND_KERNEL": Kept((*_GPU_ROW, *_KERNEL), strings=("demangledName", "shortName", "mangledName")),
     "CUPTI_ACTIVITY_KIND_MEMCPY": Kept((*_GPU_ROW, *_MEMCPY)),
     "CUPTI_ACTIVITY_KIND_MEMSET": Kept((*_GPU_ROW, "value", "bytes", "memKind")),
@@ -66,10 +83,10 @@ TABLES: dict[str, Kept] = {
     "CUPTI_ACTIVITY_KIND_OVERHEAD": Kept(("start", "end", "globalTid", "correlationId", "overheadType")),
     "CUDA_GRAPH_NODE_EVENTS": Kept(_NODE_EVENT, strings=("nameId",)),
     "CUDA_GRAPH_EVENTS": Kept(_NODE_EVENT, strings=("nameId",)),
-    "NVTX_EVENTS": Kept(_NVTX, texts=("text",), strings=("textId",)),
-    "PROFILER_OVERHEAD": Kept(
-        ("start", "end", "globalTid", "nameId", "returnValue", "correlationId", "overheadType"), strings=("nameId",)
-    ),
+    "NVTX_EVENTS": Kept(_NVTX, texts=("text",), strings=("textId",), says="name"),
+    "PROFILER_OVERHEAD": Kept(_OVERHEAD, strings=("nameId",), says="overhead"),
+}
+_FACTS: dict[str, Kept] = {
     "TARGET_INFO_GPU": Kept(_GPU_INFO, texts=("name", "chipName"), blanked=("uuid", "busLocation")),
     "TARGET_INFO_CUDA_GPU": Kept(_OLD_GPU_INFO, texts=("name",), blanked=("uuid",)),
     "TARGET_INFO_CUDA_DEVICE": Kept(("gpuId", "cudaId", "pid"), blanked=("uuid",)),
@@ -77,57 +94,28 @@ TABLES: dict[str, Kept] = {
     "TARGET_INFO_CUDA_NULL_STREAM": Kept(_CONTEXT),
     "TARGET_INFO_CUDA_STREAM": Kept(_STREAM),
     "ANALYSIS_DETAILS": Kept(("globalVid", "duration", "startTime", "stopTime")),
-    "META_DATA_EXPORT": Kept((), texts=("name", "value")),
-    "EXPORT_META_DATA": Kept((), texts=("name", "value")),
-    "META_DATA_CAPTURE": Kept((), texts=("name", "value")),
-    "TARGET_INFO_SYSTEM_ENV": Kept((), texts=("name", "value")),  # of its rows two, see `keeps_property`
-    "DIAGNOSTIC_EVENT": Kept(("timestamp", "timestampType", "source", "severity", "globalPid"), texts=("text",)),
+    **{name: Kept((), _PAIR, says="setting") for name in ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")},
+    "TARGET_INFO_SYSTEM_ENV": Kept((), _PAIR, says="property"),
+    "DIAGNOSTIC_EVENT": Kept(
+        ("timestamp", "timestampType", "source", "severity", "globalPid"), ("text",), says="diagnostic"
+    ),
 }
-ENUM = Kept(("id",), texts=("name", "label"))
-# What a small copy leaves out beside: no analysis reads it.
-SLIM_WITHOUT_TABLES = frozenset({"CUPTI_ACTIVITY_KIND_CUDA_EVENT", "TARGET_INFO_CUDA_STREAM"})
-SLIM_WITHOUT_COLUMNS = frozenset({"mangledName", "localMemoryTotal", "cacheConfig"})
-
-# nsys settings that hold no user text, and the shape of a value that cannot hold any.
-_SETTING = re.compile(
-    r"(PROCESS_\d+:)?(CUDA_GRAPH_TRACE_OPTIONS:[A-Z_]+|COLLECT_(CUDA|NVTX)_TRACE|CUDA_(FLUSH|SKIP|TRACE)_[A-Z_]+)"
-    r"|CAPTURE_EVENT_TYPE|(START|STOP)_TRIGGER|START_DELAY_MS|RUN_DURATION_MS|INCLUDE_CHILDREN"
-    r"|TRACE_AFTER_FORK_BEFORE_EXEC|EXPORT_(PRODUCT|SCHEMA|PARAM)_[A-Z_]+|EXPORT_LAZY|EXPORT_PLATFORM|EXPORT_ARCH"
+# What the numbers of kept columns mean; nsys writes the same words into every export.
+_ENUMS = _columns(
+    "NSYS_EVENT_TYPE NSYS_EVENT_CLASS CUDA_MEMCPY_OPER CUDA_MEM_KIND CUDA_KERNEL_LAUNCH_TYPE CUDA_FUNC_CACHE_CONFIG "
+    "CUDA_SHARED_MEM_LIMIT_CONFIG CUDA_UNIF_MEM_MIGRATION CUPTI_STREAM_TYPE CUPTI_SYNC_TYPE DIAGNOSTIC_SEVERITY_LEVEL "
+    "DIAGNOSTIC_SOURCE_TYPE DIAGNOSTIC_TIMESTAMP_SOURCE"
 )
-_SETTING_VALUE = re.compile(r"[\w. -]{0,40}")
+TABLES = _EVENTS | _FACTS | {f"ENUM_{name}": Kept(("id",), ("name", "label")) for name in _ENUMS}
 
-# Of the system's properties, which hold the whole environment, the two versions; as `580.159.04`, `52510517`, `13000`.
-_PROPERTIES = frozenset({"NvDriverVersion", "CudaDriverVersion"})
-_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
-
-# Messages of nsys without a word of the user's, as seen in 2024.6 to 2026.2.
-_DIAGNOSTIC = re.compile(
-    r"Number of [\w ./]+ (collected|produced): *\t?\d+(, CUPTI buffers: \d+)?\."
-    r"|(No|Not all) [\w ./]+ events( might have been)? collected\.( Does the process use [\w ./]+\?)?"
-    r"|CUDA profiling might have not been started correctly\."
-    r"|[\w ]+ injection( library)? initialized successfully\."
-    r"|Loaded CUPTI library: libcupti\.so[\d.]*"
-    r"|Enabling trace for device graph launch"
-    r"|Profiling (has started|has stopped)\.|Profiling started due to \w+ API invoked in the application\."
-    r"|Process was launched by the profiler, see pid_\d+_stdout\.log and stderr\.log for program output"
-    r"|Buffers holding CUDA trace data will be flushed on CudaProfilerStop\(\) call\."
-    r" See --flush-on-cudaprofilerstop to control this behavior\."
-    r"|Error when processing events:? ?Cannot find string for an exterior index\.?"
-    r"|Installed CUDA driver version \(?[\d.]+\)? is not supported by this build[\w .,()-]*"
-    r"|[\w :,()-]*CUPTI_ERROR_[A-Z_]+[\w :,()-]*"
-)
-
-
-def keeps_setting(name: str, value: str) -> bool:
-    """True if a row of a META_DATA table may be kept."""
-    return _SETTING.fullmatch(name) is not None and _SETTING_VALUE.fullmatch(value) is not None
-
-
-def keeps_property(name: str, value: str) -> bool:
-    """True if a row of TARGET_INFO_SYSTEM_ENV may be kept: a driver's version, and one that can be nothing else."""
-    return name in _PROPERTIES and _VERSION.fullmatch(value) is not None
-
-
-def keeps_diagnostic(text: str) -> bool:
-    """True if a message of nsys holds nothing of the user's."""
-    return _DIAGNOSTIC.fullmatch(text) is not None
+STRINGS = "StringIds"
+KEPT_STRINGS = Kept(("id",), ("value",), says="name")
+# An export that has none of these is one that its exporter left half-written.
+FINISHED = frozenset(
+    {
+        "TARGET_INFO_GPU", "ANALYSIS_DETAILS", "TARGET_INFO_SYSTEM_ENV", "CUPTI_ACTIVITY_KIND_KERNEL",
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+    }
+)  # fmt: skip
+NVTX = "NVTX_EVENTS"
+NVTX_THREAD_NAME = 39  # eventType of a row whose text names a thread

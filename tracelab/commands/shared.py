@@ -41,6 +41,8 @@ SELECTION = (
             rich_help_panel=_PANEL_STEPS),
     _option("depth", int | None, None, "Levels of ranges that make a phase.", min=1, metavar="N",
             rich_help_panel=_PANEL_STEPS),
+    _option("exclude", str | None, None, "NVTX ranges whose name matches REGEX make no step and no phase.",
+            metavar="REGEX", rich_help_panel=_PANEL_STEPS),
 )  # fmt: skip
 FACTS = (
     _option("params", str | None, None, "Parameters of the model: 8B, 70e9.", metavar="COUNT",
@@ -89,6 +91,7 @@ def selection_of(values: Values) -> Selection:
         window_ns=quantities.window_ns("--window", values["window"]),
         phases=values["phases"],
         depth=values["depth"],
+        exclude=values["exclude"],
     )
 
 

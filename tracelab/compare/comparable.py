@@ -100,7 +100,8 @@ def _pairs(before: Side, after: Side) -> Iterator[TraceWarning]:
         yield TraceWarning(
             "other-kernels",
             f"Only {percent(paired[0], 0)} of the kernel time before and {percent(paired[1], 0)} of that after pair by "
-            f"phase and kernel family; half of either must.{_because_of_failures(before, after)}",
+            f"phase and kernel family; half of either must. --phases kernels names phases by kernel names on both "
+            f"sides.{_because_of_failures(before, after)}",
         )
 
 

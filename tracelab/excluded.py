@@ -1,0 +1,26 @@
+"""A trace without the NVTX ranges that the user does not want to see."""
+
+import dataclasses
+import re
+
+import numpy as np
+
+from tracelab.errors import UsageError
+from tracelab.trace import Trace
+
+
+def without_ranges(trace: Trace, pattern: str | None) -> Trace:
+    """`trace` without the ranges whose full name `pattern` matches anywhere: they make no step and no phase.
+
+    Raises UsageError for a pattern that is no regular expression.
+    """
+    if pattern is None:
+        return trace
+    try:
+        unwanted = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--exclude {pattern!r} is not a regular expression ({error}).") from error
+    hits = np.array([bool(unwanted.search(name)) for name in trace.names], bool)
+    kept = ~hits[trace.ranges.name] if len(hits) else np.zeros(0, bool)
+    columns = {f.name: getattr(trace.ranges, f.name)[kept] for f in dataclasses.fields(trace.ranges)}
+    return dataclasses.replace(trace, ranges=dataclasses.replace(trace.ranges, **columns))
