@@ -1,5 +1,8 @@
 """Small vectorised building blocks on sorted arrays; no trace knowledge."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,19 +55,43 @@ def lookup(keys_sorted: I64, keys: I64) -> I64:
     return np.where(keys_sorted[at] == keys, at, -1)
 
 
-def group_ids(columns: list[NDArray[np.generic]]) -> tuple[I64, I64]:
-    """Dense group number of each row by all `columns`, and one representative row of every group."""
-    order = np.lexsort(tuple(reversed(columns)))
-    if len(order) == 0:
-        return np.zeros(0, np.int64), order
-    changed = np.zeros(len(order), bool)
-    changed[0] = True
+def group_ids(columns: Sequence[NDArray[np.integer[Any] | np.bool_]]) -> tuple[I64, I64]:
+    """Dense group number of each row by all `columns`, in their lexicographic order, and the first row of every group.
+
+    One column after the other joins the key, which stays dense: no sort where the values lie close together.
+    """
+    rows = len(columns[0])
+    ids, count = np.zeros(rows, np.int64), 1
     for column in columns:
-        ordered = column[order]
-        changed[1:] |= ordered[1:] != ordered[:-1]
-    ids = np.empty(len(order), np.int64)
-    ids[order] = np.cumsum(changed) - 1
-    return ids, order[changed]
+        values, width = _dense(column)
+        ids, count = _densified(ids * width + values, count * width)
+    first = np.empty(count if rows else 0, np.int64)
+    first[ids[::-1]] = np.arange(rows - 1, -1, -1)
+    return ids, first
+
+
+_COUNTABLE = 1 << 22  # keys up to here are counted in a table of 32 MB
+
+
+def _dense(column: NDArray[np.integer[Any] | np.bool_]) -> tuple[I64, int]:
+    """The column as numbers 0 … width − 1 in the same order."""
+    if len(column) == 0:
+        return np.zeros(0, np.int64), 1
+    low, high = int(column.min()), int(column.max())
+    if high - low < _COUNTABLE:
+        return column.astype(np.int64) - low, high - low + 1
+    distinct, values = np.unique(column, return_inverse=True)
+    return values.astype(np.int64), len(distinct)
+
+
+def _densified(keys: I64, width: int) -> tuple[I64, int]:
+    """Keys below `width` as the dense numbers 0 … count − 1 in the same order, and how many there are."""
+    if width > _COUNTABLE:
+        distinct, ids = np.unique(keys, return_inverse=True)
+        return ids.astype(np.int64), len(distinct)
+    present = np.bincount(keys, minlength=width) > 0
+    number = np.cumsum(present) - 1
+    return number[keys], int(present.sum())
 
 
 def median_int(values: NDArray[np.int64]) -> int:

@@ -19,11 +19,11 @@ from pyarrow import ipc
 
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
-from tracelab.table_source import NULL
+from tracelab.table_source import NULL, Coded, coded
 from tracelab.trace import I64
 
 _TABLE_NAME = b"table_name"  # the schema's metadata by which nsys names a table
-_INTEGER = re.compile(r"\s*([+-]?\d+)")
+_INTEGER = re.compile(r"\s*([+-]?)0*([0-9]{0,20})")  # 20 digits are more than an integer has
 # A row of a trace holds at least two times of its own. A file that claims far more rows than bytes holds none of them.
 _ROWS_PER_BYTE = 4
 _ALWAYS_ALLOWED_ROWS = 1 << 20
@@ -56,6 +56,10 @@ class ArrowTables:
         if column not in table.column_names:
             return [None] * table.num_rows
         return _texts(table.column(column))
+
+    def coded_texts(self, spec: TableSpec, column: str) -> Coded:
+        """The same, each distinct text once."""
+        return coded(self.texts(spec, column))
 
     def _table(self, spec: TableSpec, columns: tuple[str, ...]) -> Any:
         if spec.name not in self.names:
@@ -184,8 +188,8 @@ def _from_texts(values: list[str | None]) -> I64:
     found = np.full(len(values), NULL, np.int64)
     for i, value in enumerate(values):
         if value is not None:
-            hit = _INTEGER.match(value)
-            found[i] = min(max(int(hit[1]), limits.min), limits.max) if hit else 0
+            sign, digits = _INTEGER.match(value).groups()  # type: ignore[union-attr]  # it matches every text
+            found[i] = min(max(int(f"{sign}{digits or 0}"), limits.min), limits.max)
     return found
 
 

@@ -7,6 +7,7 @@ row is unknown. Ops of one replay share one launch, so gaps inside a replay are 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,9 +37,8 @@ class Gaps:
 
     def within(self, from_ns: I64, to_ns: I64) -> I64:
         """Idle time by class inside each [from, to); shape [len(CLASSES), windows]. Windows cut no gap in two."""
-        running = np.concatenate((np.zeros((len(CLASSES), 1), np.int64), np.cumsum(self.by_class, axis=1)), axis=1)
         first, last = self._inside(from_ns, to_ns)
-        return running[:, last] - running[:, first]
+        return self._running[:, last] - self._running[:, first]
 
     def rows_within(self, from_ns: I64, to_ns: I64) -> I64:
         """Numbers of the gaps inside any of the windows, in order."""
@@ -47,6 +47,11 @@ class Gaps:
         np.add.at(inside, first, 1)
         np.add.at(inside, last, -1)
         return np.flatnonzero(np.cumsum(inside)[:-1] > 0)
+
+    @cached_property
+    def _running(self) -> I64:
+        """Idle time by class in all gaps before each; shape [len(CLASSES), gaps + 1]."""
+        return np.concatenate((np.zeros((len(CLASSES), 1), np.int64), np.cumsum(self.by_class, axis=1)), axis=1)
 
     def _inside(self, from_ns: I64, to_ns: I64) -> tuple[I64, I64]:
         """Numbers [first, last) of the gaps that lie wholly inside each window."""

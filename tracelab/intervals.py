@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import group_counts, group_starts
 from tracelab.errors import InputError
-from tracelab.trace import SUM_LIMIT_NS, I64, Bool
+from tracelab.trace import I64, SUM_LIMIT_NS, Bool
 
 Codes = NDArray[np.integer[Any]]
 
@@ -124,7 +124,9 @@ def _weighted(group: I64, start: I64, end: I64, weight: Callable[[I64], NDArray[
     order = np.argsort(times, kind="stable")
     times, active = times[order], np.cumsum(change[order])
     passed = np.concatenate(([0.0], np.cumsum(np.diff(times) * weight(active[:-1]))))
-    return passed[np.searchsorted(times, right)] - passed[np.searchsorted(times, left)]
+    place = np.empty(len(order), np.int64)  # of each time in order; between equal times nothing passes
+    place[order] = np.arange(len(order))
+    return passed[place[len(left) :]] - passed[place[: len(left)]]
 
 
 def largest_remainder(values: NDArray[np.float64], total: int) -> I64:

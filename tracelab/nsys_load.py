@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tracelab import nsys_tables as tables
+from tracelab.adbc_read import LargeTables
 from tracelab.arrays import order_by
 from tracelab.errors import InputError
 from tracelab.failures import strip_version
@@ -17,7 +18,7 @@ from tracelab.nsys_gpus import device_map, read_driver, read_gpus
 from tracelab.nsys_nvtx import Marks, RawRanges, read_nvtx
 from tracelab.nsys_ops import RawOps, link_calls, read_ops
 from tracelab.nsys_raw import Identities, Names, read_strings
-from tracelab.sqlite_read import SqliteTables, open_readonly
+from tracelab.sqlite_read import open_readonly
 from tracelab.table_source import NULL, TableSource, timed
 from tracelab.trace import ABSENT, I32, I64, SUM_LIMIT_NS, Calls, Diagnostic, GraphNodes, Overheads, Trace
 
@@ -34,9 +35,11 @@ def load_nsys_sqlite(path: Path, shown_as: Path | None = None) -> Trace:
     """Load `path`, named `shown_as` on pages. Raises InputError for no nsys export, or one that was not finished."""
     with open_readonly(path) as connection:
         try:
-            return load_nsys(SqliteTables(connection), shown_as or path)
+            return load_nsys(LargeTables(connection), shown_as or path)
         except sqlite3.DatabaseError as error:
             raise InputError(f"{path}: not a readable SQLite export ({error}); export the report again.") from error
+        except UnicodeDecodeError as error:  # SQLite's own message repeats the bytes of a damaged name
+            raise InputError(f"{path}: not a readable SQLite export; export the report again.") from error
 
 
 def load_nsys(source: TableSource, path: Path) -> Trace:
@@ -183,7 +186,8 @@ def _graph_nodes(source: TableSource) -> Columns:
 
 def _nodes(raw: Columns, identities: Identities) -> GraphNodes:
     thread = identities.thread_codes(raw["globalTid"])
-    origin = np.where(raw["originalGraphNodeId"] == NULL, ABSENT, raw["originalGraphNodeId"])
+    origin = raw["originalGraphNodeId"]
+    origin = np.where((origin == NULL) | (origin == 0), ABSENT, origin)
     order = order_by(raw["start"], raw["graphNodeId"], origin, thread)
     return GraphNodes(raw["start"][order], thread[order], raw["graphNodeId"][order], origin[order])
 

@@ -112,11 +112,13 @@ def _deeper(value: Any, levels: int) -> bool:
 
 
 def _names(source: TableSource, names: Names, text_ids: I64) -> I32:
+    """The string of the id, else the text: 2019 exports wrote the id 0, which is no name, in place of NULL."""
     codes = names.by_id(text_ids)
-    if not len(text_ids) or not (text_ids == NULL).any():
+    unnamed = codes == names.by_text([None])[0]
+    if not unnamed.any():
         return codes
-    direct = names.by_text(source.texts(tables.NVTX, "text"))
-    return np.where(text_ids == NULL, direct, codes).astype(np.int32)
+    direct = names.by_coded(source.coded_texts(tables.NVTX, "text"))
+    return np.where(unnamed, direct, codes).astype(np.int32)
 
 
 def _domains(raw: dict[str, I64], codes: I32, names: Names) -> tuple[I32, tuple[str, ...]]:

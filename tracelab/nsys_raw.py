@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tracelab import nsys_tables as tables
-from tracelab.table_source import NULL, TableSource
+from tracelab.kernel_names import cut
+from tracelab.table_source import NULL, Coded, TableSource
 from tracelab.trace import ABSENT, I32, I64
 
 _COUNTABLE = 1 << 24  # ids up to here are counted in a table of at most 128 MB
+_LONGEST_NAME = 1 << 14  # characters; C++ kernels have a few thousand, a damaged file megabytes that no rule is for
 _UNSIGNED = 0xFFFFFFFFFFFFFFFF
 PROCESS_BITS = ~0xFFFFFF  # globalTid without its thread: hw 8 | vm 8 | pid 24 | tid 24
 
@@ -39,6 +41,10 @@ class Names:
         codes = dict(zip(seen, self._intern([t or "" for t in seen]).tolist(), strict=True))
         return np.fromiter(map(codes.__getitem__, texts), np.int32, count=len(texts))
 
+    def by_coded(self, column: Coded) -> I32:
+        """Provisional codes of a text column; None is the empty name."""
+        return self._intern([text or "" for text in column.texts])[column.codes]
+
     def texts(self, codes: I32) -> list[str]:
         """The strings behind provisional codes."""
         pool = list(self._codes)
@@ -46,10 +52,10 @@ class Names:
 
     def finish(self) -> Callable[[I32], I32]:
         """Freeze the pool and return the function from provisional to final codes."""
-        self.final = tuple(sorted(self._codes))
-        rank = np.zeros(len(self.final) + 1, np.int32)
-        for code, text in enumerate(self.final):
-            rank[self._codes[text]] = code
+        kept = {text: cut(text, _LONGEST_NAME) for text in self._codes}
+        self.final = tuple(sorted(set(kept.values())))
+        at = {text: code for code, text in enumerate(self.final)}
+        rank = np.array([*(at[kept[text]] for text in self._codes), 0], np.int32)
         return lambda codes: rank[codes]
 
     def _intern(self, texts: Sequence[str]) -> I32:

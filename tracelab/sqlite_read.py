@@ -1,6 +1,7 @@
 """Columnar reading of a SQLite file that is never changed: no lock, no journal, nothing written beside it."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -15,7 +16,7 @@ import numpy as np
 from tracelab.capture.cache import cache_folder
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
-from tracelab.table_source import NULL
+from tracelab.table_source import NULL, Coded, coded
 from tracelab.trace import I64
 
 _COLUMNS = (
@@ -39,7 +40,7 @@ class SqliteTables:
 
     def ints(self, spec: TableSpec) -> dict[str, I64]:
         """The integer columns of `spec`, text and blobs cast as SQLite casts them."""
-        present = _present(self.connection, spec)
+        present = present_columns(self.connection, spec)
         wanted = [name for name in spec.ints if name in present]
         if not wanted:
             rows = _count(self.connection, spec) if present else 0
@@ -51,11 +52,15 @@ class SqliteTables:
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column in row order; all None where the file lacks the column."""
-        present = _present(self.connection, spec)
+        present = present_columns(self.connection, spec)
         if column not in present:
             return [None] * (_count(self.connection, spec) if present else 0)
         rows = self.connection.execute(f'SELECT "{column}" FROM "{spec.name}" ORDER BY rowid')
         return [None if value is None else str(value) for (value,) in rows]
+
+    def coded_texts(self, spec: TableSpec, column: str) -> Coded:
+        """The same, each distinct text once."""
+        return coded(self.texts(spec, column))
 
 
 @contextlib.contextmanager
@@ -63,7 +68,7 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
     """Open `path` read-only and immutable; a database with a pending WAL is copied to the cache folder first."""
     with _settled(path) as settled:
         try:
-            connection = sqlite3.connect(f"file:{quote(str(settled))}?mode=ro&immutable=1", uri=True)
+            connection = sqlite3.connect(f"file:{quote(os.fsencode(settled))}?mode=ro&immutable=1", uri=True)
         except sqlite3.Error as error:
             raise InputError(f"{path}: cannot be opened ({error}).") from error
         connection.text_factory = _decode
@@ -87,7 +92,7 @@ def _flat(connection: sqlite3.Connection, spec: TableSpec, columns: str, width: 
     return np.fromiter(chain.from_iterable(rows), np.int64, count=_count(connection, spec) * width)
 
 
-def _present(connection: sqlite3.Connection, spec: TableSpec) -> set[str]:
+def present_columns(connection: sqlite3.Connection, spec: TableSpec) -> set[str]:
     rows = connection.execute(_COLUMNS, (spec.name,))
     return {str(row[0]) for row in rows}
 
@@ -115,6 +120,6 @@ def _settled(path: Path) -> Iterator[Path]:
             with contextlib.closing(sqlite3.connect(folder / "trace.sqlite")) as merging:
                 merging.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 merging.execute("PRAGMA journal_mode=DELETE")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: SQLite's message repeats a damaged name
             raise InputError(f"{path}: its write-ahead log {wal.name} cannot be read ({error}).") from error
         yield folder / "trace.sqlite"

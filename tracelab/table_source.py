@@ -1,11 +1,13 @@
 """What an nsys export is to the loader: named tables of typed columns, whatever kind of file keeps them."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from tracelab.nsys_tables import TableSpec
-from tracelab.trace import I64, TIME_LIMIT_NS, Bool
+from tracelab.trace import I32, I64, TIME_LIMIT_NS, Bool
 
 NULL = int(np.iinfo(np.int64).min)  # stands for a missing value: no time, id or size of a trace is -2^63
 
@@ -36,6 +38,24 @@ class TableSource(Protocol):
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column in row order."""
         ...
+
+    def coded_texts(self, spec: TableSpec, column: str) -> "Coded":
+        """The same, each distinct text once."""
+        ...
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A text column: `codes[i]` is the place of row i's text in `texts`, in which a text may stand that no row has."""
+
+    codes: I32
+    texts: Sequence[str | None]
+
+
+def coded(texts: Sequence[str | None]) -> Coded:
+    """A list of texts by its distinct values."""
+    at = {text: code for code, text in enumerate(dict.fromkeys(texts))}
+    return Coded(np.fromiter(map(at.__getitem__, texts), np.int32, count=len(texts)), list(at))
 
 
 def timed(column: I64) -> Bool:

@@ -1,0 +1,128 @@
+"""The Arrow driver reads what SQLite's own module reads, value for value, or leaves it to that."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tracelab import adbc_read
+from tracelab.adbc_read import LargeTables
+from tracelab.nsys_tables import KERNEL, NVTX, RUNTIME, STRINGS, TableSpec
+from tracelab.samples import FOLDER
+from tracelab.sqlite_read import SqliteTables, open_readonly
+from tracelab.table_source import NULL
+
+SPEC = TableSpec("T", ("a", "b", "lacking"), ("text",))
+
+
+@pytest.fixture(autouse=True)
+def every_table_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adbc_read, "_LARGE_ROWS", 1)
+
+
+@contextmanager
+def _both(path: Path) -> Iterator[tuple[LargeTables, SqliteTables]]:
+    with open_readonly(path) as connection:
+        yield LargeTables(connection), SqliteTables(connection)
+
+
+def _assert_alike(large: LargeTables, plain: SqliteTables, spec: TableSpec) -> None:
+    mine, its = large.ints(spec), plain.ints(spec)
+    assert list(mine) == list(its)
+    for name in its:
+        assert mine[name].dtype == its[name].dtype == np.int64
+        np.testing.assert_array_equal(mine[name], its[name], err_msg=f"{spec.name}.{name}")
+    for column in spec.texts:
+        one, other = large.coded_texts(spec, column), plain.coded_texts(spec, column)
+        assert [one.texts[code] for code in one.codes] == [other.texts[code] for code in other.codes]
+
+
+def _made(tmp_path: Path, rows: list[tuple[Any, ...]], declared: str = "a, b, text") -> Path:
+    path = tmp_path / "made.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"CREATE TABLE T ({declared})")
+        db.executemany("INSERT INTO T VALUES (?, ?, ?)", rows)
+        db.commit()
+    return path
+
+
+@pytest.mark.parametrize("name", ["llama8b_eager_b1", "kimi_graph", "k3_graph_12", "failed_launch", "mla_sweep"])
+def test_recordings_are_read_alike(name: str) -> None:
+    with _both(FOLDER / f"{name}_h200.sqlite") as (large, plain):
+        for spec in (KERNEL, RUNTIME, NVTX, STRINGS):
+            _assert_alike(large, plain, spec)
+
+
+def test_the_driver_is_what_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: a driver that gives every value of the first column as 0 makes the comparison fail. One that
+    loses a row is not believed, and SQLite's module reads the table."""
+    whole = adbc_read._fetch
+
+    def zeros(*asked: str) -> Any:
+        table = whole(*asked)
+        return table.set_column(0, table.column_names[0], pa.array([0] * len(table), pa.int64()))
+
+    with _both(FOLDER / "kimi_graph_h200.sqlite") as (large, plain):
+        monkeypatch.setattr(adbc_read, "_fetch", zeros)
+        with pytest.raises(AssertionError):
+            _assert_alike(large, plain, RUNTIME)
+        monkeypatch.setattr(adbc_read, "_fetch", lambda *asked: whole(*asked)[:-1])
+        _assert_alike(large, plain, RUNTIME)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2, 3],
+        [None, None, None],
+        [None, 5, None],
+        [-(2**63) + 1, 2**63 - 1, 0],
+        [1, "7", 3],  # text in a column of integers: cast by SQLite
+        [1, "x", None],
+        [1, 2.9, 3],
+        [b"12", 1, 2],
+        [1.0, 2.0, 3.0],
+    ],
+)
+def test_values_of_any_type(values: list[Any], tmp_path: Path) -> None:
+    rows = [(value, i, f"t{i % 2}") for i, value in enumerate(values * 50)]
+    with _both(_made(tmp_path, rows)) as (large, plain):
+        _assert_alike(large, plain, SPEC)
+
+
+def test_another_type_after_the_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver takes a column's type from its first rows; what comes later in another one is read by SQLite."""
+    monkeypatch.setattr(adbc_read, "_BATCH_ROWS", "4")
+    for later in ("9", 2.5, b"1", None):
+        rows = [(i, 1, "t") for i in range(64)] + [(later, 1, "t")] * 3
+        path = _made(tmp_path, rows)
+        with _both(path) as (large, plain):
+            _assert_alike(large, plain, SPEC)
+        path.unlink()
+
+
+def test_texts_with_nulls_and_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = _made(tmp_path, [(i, i, None if i % 3 else "name") for i in range(30)])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE T SET text = CAST(x'61ff' AS TEXT) WHERE rowid = 7")
+        db.commit()
+    with _both(path) as (large, plain):
+        _assert_alike(large, plain, SPEC)
+        assert "a\N{REPLACEMENT CHARACTER}" in large.coded_texts(SPEC, "text").texts
+
+
+def test_row_ids_with_holes_and_absent_tables(tmp_path: Path) -> None:
+    path = _made(tmp_path, [(i, i, "t") for i in range(200)])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DELETE FROM T WHERE a BETWEEN 20 AND 160")
+        db.execute("INSERT INTO T (rowid, a, b, text) VALUES (-5, 1, 1, 'first'), (99999999, 2, 2, 'last')")
+        db.commit()
+    with _both(path) as (large, plain):
+        _assert_alike(large, plain, SPEC)
+        assert large.ints(TableSpec("absent", ("a",)))["a"].tolist() == []
+        assert large.ints(SPEC)["lacking"].tolist() == [NULL] * len(large.ints(SPEC)["a"])
