@@ -50,13 +50,14 @@ def test_nothing_said_is_nothing() -> None:
     [
         ("0.5:1.5", (500_000_000, 1_500_000_000)), ("200ms:250ms", (200_000_000, 250_000_000)), ("0:30us", (0, 30_000)),
         ("1s:2", (1_000_000_000, 2_000_000_000)), ("-1ms:5µs", (-1_000_000, 5_000)), ("7ns:8ns", (7, 8)),
+        ("9:2", (9_000_000_000, 2_000_000_000)),  # refused by the analysis, which knows the bounds
     ],
 )  # fmt: skip
 def test_windows(text: str, window: tuple[int, int]) -> None:
     assert window_ns("--window", text) == window
 
 
-@pytest.mark.parametrize("text", ["5:5", "9:2", "1", "1:2:3", "a:b", ":", "1:", "1e999:2", "1h:2h", "0:1e999"])
+@pytest.mark.parametrize("text", ["1", "1:2:3", "a:b", ":", "1:", "1e999:2", "1h:2h", "0:1e999"])
 def test_pitfall_b7_windows_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="--window"):
         window_ns("--window", text)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import numpy as np
 
 from tracelab.nsys_tables import TableSpec
-from tracelab.sqlite_read import SqliteTables, present_columns
+from tracelab.sqlite_read import SqliteTables, count_rows, present_columns
 from tracelab.table_source import NULL, Coded
 from tracelab.trace import I64
 
@@ -25,7 +25,6 @@ Found = TypeVar("Found")
 _LARGE_ROWS = 100_000  # from here on the driver's start and pyarrow's import (0.2 s) pay
 _RANGES_PER_CORE = 2
 _MOST_RANGES = 16
-_MOST_ROWS = 1 << 31  # row ids further apart have holes
 _BATCH_ROWS = "65536"
 
 
@@ -88,12 +87,15 @@ class LargeTables(SqliteTables):
             return list(pool.map(one, ranges))
 
     def _ranges(self, spec: TableSpec) -> list[range] | None:
-        """Ranges of row ids, about alike; None for a table that is small or has no row ids."""
+        """Ranges of row ids, about alike; None for a table that is small, or whose row ids are missing or have holes."""
         try:
             low, high = self.connection.execute(f'SELECT min(rowid), max(rowid) FROM "{spec.name}"').fetchone()
         except sqlite3.Error:
             return None
-        if low is None or not _LARGE_ROWS <= high - low < _MOST_ROWS:
+        # A damaged file may have a column of that name with anything in it, or a few row ids that lie far apart.
+        if not isinstance(low, int) or not isinstance(high, int) or high - low < _LARGE_ROWS:
+            return None
+        if count_rows(self.connection, spec) != high - low + 1:
             return None
         parts = min((os.cpu_count() or 1) * _RANGES_PER_CORE, _MOST_RANGES)
         edges = [low + (high + 1 - low) * i // parts for i in range(parts + 1)]

@@ -14,8 +14,8 @@ NO_RANGE = "(no range)"
 def range_totals(trace: Trace) -> list[Row]:
     """Range name, ranges, kernels and summed kernel time; a kernel counts once per name, however deep names repeat.
 
-    Names of other than the default domain carry it in front, as `domain:name`; PyTorch's operators do not. Kernels launched on a thread without
-    any range are the row `(no range)`.
+    Names of other than the default domain carry it in front, as `domain:name`; PyTorch's operators do not. Kernels
+    launched on a thread without any range are the row `(no range)`.
     """
     merged = _merged_rows(trace)
     kernels = np.flatnonzero((trace.ops.kind == KERNEL) & (trace.ops.call >= 0))

@@ -61,6 +61,7 @@ def read_ops(source: TableSource, names: Names) -> RawOps:
     parts = [_kernels(source, names), _copies(source, names), _memsets(source, names)]
     parts.append(_graphs(source, names))
     columns = {name: _join([part[0] for part in parts], name) for name in _ALL}
+    columns["graphNodeId"][columns["graphNodeId"] == 0] = NULL  # 2019 exports wrote the default 0 in place of NULL
     codes = np.concatenate([part[1] for part in parts])
     start, end = columns["start"], columns["end"]
     untimed = ~(timed(start) & timed(end)) | ((start == 0) & (end == 0))
@@ -121,8 +122,6 @@ def _kernels(source: TableSource, names: Names) -> tuple[dict[str, I64], I32]:
     raw = source.ints(tables.KERNEL)
     demangled, short = raw.pop("demangledName"), raw.pop("shortName")
     codes = names.by_id(np.where(demangled == NULL, short, demangled))
-    node = raw["graphNodeId"]
-    node[node == 0] = NULL  # 2019 exports wrote the default 0 in place of NULL
     return _with_kind(raw, KERNEL), codes
 
 
