@@ -1,4 +1,4 @@
-"""Two ranks on two H200s with NCCL all-reduces between their phases (tests/gpu/two_ranks.py); a launch that fails on one."""
+"""Two ranks on two H200s with NCCL all-reduces between phases (tests/gpu/two_ranks.py), and one launch that fails."""
 
 import json
 import sqlite3
