@@ -18,7 +18,8 @@ _MOSTLY_WAITING = 0.5  # share of the exposed time from which the ranks, not the
 def analyze(view: View) -> Result:
     """Communication of the used steps: exposed while nothing else of the step runs on this device, else hidden.
 
-    Metrics are medians over the steps, tables means per step, in ns. The start times of several devices are compared
+    Metrics are medians over the steps, so exposed and hidden time need not add up to the whole; tables are means per
+    step, and do; all in ns. The start times of several devices are compared
     directly: those of one capture on one host are on one clock.
     """
     reason = _why_not(view)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -14,6 +15,10 @@ from tracelab.report import SCHEMA, DeviceReport, Report, StepsFacts, TraceFacts
 from tracelab.reports._diff_json import check_document, diff_document, ladder_document
 from tracelab.reports._trust_json import trust_document
 from tracelab.trust_result import Trust
+
+# From a file's name or a program's text: halves of characters, which no UTF-8 has, and what a terminal or an editor
+# obeys or hides instead of showing it (C1 controls, zero-width characters, changes of direction).
+_ESCAPED = re.compile("[\ud800-\udfff\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def render(report: Report, *, full_names: bool, width: int | None, color: bool) -> str:  # noqa: ARG001 - one signature
@@ -68,7 +73,8 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def _text(content: Mapping[str, Any]) -> str:
-    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _only(device: DeviceReport, analyzer: str) -> DeviceReport:

@@ -86,3 +86,14 @@ def test_one_analyzer_alone() -> None:
     assert list(document["results"]) == ["gaps"]
     assert document["findings"] == []
     assert [list(device["results"]) for device in document["devices"]] == [["gaps"], ["gaps"]]
+
+
+@pytest.mark.parametrize("code", [0x7F, 0x85, 0x9B, 0x200B, 0x202E, 0x2066, 0xFEFF, 0xDC80])
+def test_what_a_terminal_obeys_or_hides_is_escaped(code: int) -> None:
+    # A kernel's name may hold CSI as one character, a change of direction or nothing that is seen.
+    report = sketch_report()
+    named = replace(report, trace=replace(report.trace, path=f"a{chr(code)}b"))
+    text = json_report.render(named, full_names=False, width=80, color=True)
+    assert chr(code) not in text
+    assert f"a\\u{code:04x}b" in text
+    assert json.loads(text)["trace"]["path"] == f"a{chr(code)}b"

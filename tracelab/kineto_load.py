@@ -24,6 +24,7 @@ from tracelab.table_source import NULL, timed
 from tracelab.trace import (
     I32,
     I64,
+    MIXED_PROCESSES,
     PUSH_POP,
     TORCH_DOMAIN,
     Bool,
@@ -214,7 +215,7 @@ def _notes(file: KinetoFile, rows: RawTables, work: Work, inverted: int) -> Iter
         yield "inverted-ranges", f"{inverted} ranges end before they start, or have no usable time, and were left out."
     if work.ambiguous:
         yield (
-            "several-processes",
+            MIXED_PROCESSES,
             f"{work.ambiguous} rows of GPU work could belong to launches of several processes, which count their "
             "launches alike; they are in no phase. Give the trace of one process.",
         )

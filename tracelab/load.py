@@ -57,6 +57,8 @@ def _load_file(file: Path, head: bytes, shown_as: Path, nsys: str | None) -> Tra
 
 def _head(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():  # a pipe can be read only once, and opening one may wait for ever
+            raise InputError(f"{path}: no regular file; save it to one first.")
         with path.open("rb") as file:
             return file.read(_HEAD_BYTES)
     except FileNotFoundError:

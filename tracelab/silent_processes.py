@@ -32,7 +32,12 @@ class SilentProcesses:
 
 
 def silent_processes(trace: Trace) -> SilentProcesses:
-    """The processes whose launch calls returned 0 and that have no GPU work at all; none of them in most traces."""
+    """The processes whose launch calls returned 0 and that have no GPU work at all; none of them in most traces.
+
+    Where the work of processes cannot be told apart there is no saying that one has none.
+    """
+    if trace.mixes_processes:
+        return SilentProcesses()
     graph = trace.calls_named(is_graph_launch)
     capturing = np.unique(trace.calls.process[trace.calls_named(_CAPTURE_BEGIN.match)])
     # A launch into a graph under capture rightly leaves no work; a replay of that graph must.

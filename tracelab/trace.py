@@ -27,6 +27,7 @@ KERNEL, MEMCPY, MEMSET, GRAPH = range(4)  # Ops.kind
 
 PUSH_POP, START_END = range(2)  # Ranges.kind
 
+MIXED_PROCESSES = "several-processes"  # the code of the note that GPU work could belong to several processes
 TORCH_DOMAIN = "torch"  # of the operators that the PyTorch profiler records around the user's annotations
 
 
@@ -228,6 +229,11 @@ class Trace:
         return accepted[self.calls.name] if len(accepted) else np.zeros(len(self.calls), bool)
 
     @property
+    def mixes_processes(self) -> bool:
+        """Whether GPU work could belong to several processes, which a note says: it has no call and no sure owner."""
+        return any(code == MIXED_PROCESSES for code, _ in self.notes)
+
+    @property
     def default_domain(self) -> Bool:
         """Which of `domains` is NVTX's default domain."""
         return np.array([domain == "" for domain in self.domains], bool)
@@ -239,8 +245,10 @@ class Trace:
 
     @property
     def returns_known(self) -> bool:
-        """Whether the trace says what its calls returned; without calls there is nothing to say."""
-        return self.events is None or self.events.return_codes or len(self.calls) == 0
+        """Whether the trace says what its calls returned; an nsys export without calls has nothing to say of them."""
+        if self.events is None or self.events.return_codes:
+            return True
+        return len(self.calls) == 0 and self.format != "kineto"  # no PyTorch trace holds what a call returned
 
     def launched_ns(self, ops: I64) -> I64:
         """Host time at which each of the op rows `ops` was launched; its GPU start where no call is known."""

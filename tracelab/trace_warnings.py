@@ -29,7 +29,7 @@ def _rows(trace: Trace) -> Iterator[Note]:
     if trace.loss.inverted:
         yield "inverted-work", f"{trace.loss.inverted} rows of GPU work end before they start and are left out."
     orphans = int((trace.ops.call < 0).sum())
-    if orphans:
+    if orphans and not trace.mixes_processes:
         yield "no-launch-row", f"{orphans} rows of GPU work have no launching call in the trace; they are in no phase."
     if (trace.ops.kind == GRAPH).any():
         replays = int((trace.ops.kind == GRAPH).sum())

@@ -15,10 +15,11 @@ from tracelab.view import View
 
 _Check = tuple[str, Callable[[], Iterable[TrustCheck]]]
 
+_MARKS, _FAILED = "NVTX counts", "failed launches"
 # What is looked at, in the words of the line that says what is fine.
 _OF_TRACE: tuple[tuple[str, Callable[[Trace], Iterable[TrustCheck]]], ...] = (
     ("event counts", trust_events.event_counts),
-    ("NVTX counts", trust_events.mark_counts),
+    (_MARKS, trust_events.mark_counts),
     ("times of rows", trust_events.unusable_rows),
     ("return codes", trust_events.return_codes),
     ("profiler messages", trust_events.messages),
@@ -29,7 +30,7 @@ _OF_VIEW: tuple[tuple[str, Callable[[View], Iterable[TrustCheck]]], ...] = (
     ("work of every launch", trust_launches.launches_without_rows),
     ("whole graphs", trust_launches.whole_graphs),
     ("duplicate rows", trust_launches.rows_twice),
-    ("failed launches", trust_launches.failed_launches),
+    (_FAILED, trust_launches.failed_launches),
     ("clocks", trust_clock.clocks),
     ("stream overlaps", trust_clock.overlaps),
     ("timer grain", trust_clock.grain),
@@ -53,6 +54,7 @@ def judge(view: View, results: Mapping[str, Result]) -> Trust:
     checks, fine = _run(
         [*_of_trace(view.trace), *((label, partial(check, view)) for label, check in _OF_VIEW)], tuple(results)
     )
+    fine = _told(view.trace, fine)
     steps = TrustedSteps(view.group.source, view.group.pattern, len(view.table), view.steps_used)
     verdicts = tuple(_verdict(name, checks, result.skipped) for name, result in results.items())
     device = view.trace.devices[view.device].id
@@ -63,7 +65,7 @@ def judge_nothing(trace: Trace, analyzers: Sequence[str]) -> Trust:
     """The judgement of a trace without GPU work: every one of `analyzers` is refused, with the reason found."""
     checks, fine = _run([("GPU work", lambda: [_nothing(trace)]), *_of_trace(trace)], analyzers)
     verdicts = tuple(_verdict(name, checks, None) for name in analyzers)
-    return Trust(trace.path, trace.producer, None, TrustedSteps(), verdicts, checks, fine)
+    return Trust(trace.path, trace.producer, None, TrustedSteps(), verdicts, checks, _told(trace, fine))
 
 
 def _nothing(trace: Trace) -> TrustCheck:
@@ -87,6 +89,12 @@ def _run(checks: Iterable[_Check], analyzers: Sequence[str]) -> tuple[tuple[Trus
     named = [_named(check, analyzers) for check in seen]
     ranked = sorted(named, key=lambda check: (_RANKS.index(check.severity), -len(check.refuses), -len(check.limits)))
     return tuple(ranked), tuple(fine)
+
+
+def _told(trace: Trace, fine: Sequence[str]) -> tuple[str, ...]:
+    """Of what saw nothing, that which the trace has facts about."""
+    untold = {_FAILED: not trace.returns_known, _MARKS: not trust_events.counts_marks(trace)}
+    return tuple(label for label in fine if not untold.get(label, False))
 
 
 def _named(check: TrustCheck, analyzers: Sequence[str]) -> TrustCheck:

@@ -97,9 +97,8 @@ def _produced(produced: int, collected: int, uncounted: int) -> Iterator[TrustCh
 
 def mark_counts(trace: Trace) -> Iterator[TrustCheck]:
     """The profiler's own count of NVTX events against the rows of the file."""
-    found = [hit for diagnostic in trace.diagnostics if (hit := _MARKS_COLLECTED.search(diagnostic.text))]
-    collected = sum(int(hit[1].replace(",", "")) for hit in found)
-    if trace.events is None or collected <= trace.events.marks:
+    collected = _marks_collected(trace)
+    if trace.events is None or collected is None or collected <= trace.events.marks:
         return
     rows = trace.events.marks
     yield TrustCheck(
@@ -112,6 +111,16 @@ def mark_counts(trace: Trace) -> Iterator[TrustCheck]:
         advice="Export the whole report, without --tables and --times.",
         numbers={"events_collected": collected, "rows": rows},
     )
+
+
+def _marks_collected(trace: Trace) -> int | None:
+    found = [hit for diagnostic in trace.diagnostics if (hit := _MARKS_COLLECTED.search(diagnostic.text))]
+    return sum(int(hit[1].replace(",", "")) for hit in found) if found else None
+
+
+def counts_marks(trace: Trace) -> bool:
+    """Whether the profiler says how many NVTX events it collected; an nsys export without ranges need not."""
+    return _marks_collected(trace) is not None
 
 
 def unusable_rows(trace: Trace) -> Iterator[TrustCheck]:
@@ -140,10 +149,16 @@ def return_codes(trace: Trace) -> Iterator[TrustCheck]:
     yield TrustCheck(
         "no-return-codes",
         "calls do not say what they returned",
-        f"None of {counted(len(trace.calls), 'API call')} says what it returned, so failed launches cannot be told.",
+        f"{_no_returns(trace)}, so failed launches cannot be told.",
         refuses=("launches",),
         numbers={"calls": len(trace.calls)},
     )
+
+
+def _no_returns(trace: Trace) -> str:
+    if len(trace.calls) == 0:
+        return "The file holds no API calls and no return codes"
+    return f"None of {counted(len(trace.calls), 'API call')} says what it returned"
 
 
 def silent_processes(trace: Trace) -> Iterator[TrustCheck]:

@@ -23,6 +23,8 @@ from tracelab.units import percent, time
 from tracelab.view import View
 
 _MOST = 0.5  # without the launch of this share of the GPU time there are no phases to speak of
+_CALLS_OF_NSYS = "Trace cuda, and export the whole report, without --tables."
+_CALLS_OF_PYTORCH = "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 _NODES = "Capture with --cuda-graph-trace=node."
 
 
@@ -39,7 +41,7 @@ def work_without_launch(view: View) -> Iterator[TrustCheck]:
             f"None of {counted(len(rows), 'row')} of GPU work has its launching call: the file holds no API calls.",
             limits=("kernels", *IDLE),
             refuses=("phases", "launches"),
-            advice="Trace cuda, and export the whole report, without --tables.",
+            advice=_CALLS_OF_PYTORCH if trace.format == "kineto" else _CALLS_OF_NSYS,
             numbers={"rows": len(rows)},
         )
         return
@@ -85,7 +87,7 @@ def _orphans(view: View, rows: I64, code: str, what: str) -> TrustCheck:
 
 
 def launches_without_rows(view: View) -> Iterator[TrustCheck]:
-    """Launch calls that returned 0 and have no GPU work; replays of graphs, which hold whole steps, apart."""
+    """Launch calls without GPU work that are not known to have failed; replays of graphs, which hold steps, apart."""
     trace = view.trace
     replays = graph_launches_without_work(trace)
     if len(replays):
@@ -97,11 +99,12 @@ def launches_without_rows(view: View) -> Iterator[TrustCheck]:
     launching = np.unique(trace.ops.call[view.ops])
     share = near / max(near + len(launching[launching >= 0]), 1)
     where = "" if near == len(rows) else f", {near} of them among the steps used"
+    said = "returned 0 and left no GPU work" if trace.returns_known else "left no GPU work"
+    why = "rows are missing" if trace.returns_known else "they failed, or rows are missing"
     yield TrustCheck(
         "launches-without-work",
         f"{counted(near, 'launch')} without GPU work",
-        f"{counted(len(rows), 'launch call')} returned 0 and left no GPU work, {when(trace.calls.start[rows])}{where}: "
-        "rows are missing.",
+        f"{counted(len(rows), 'launch call')} {said}, {when(trace.calls.start[rows])}{where}: {why}.",
         limits=GPU_ROWS if near else (),
         refuses=refused(share, GPU_ROWS),
         numbers={"launches": len(rows), "launches_near_steps": near},

@@ -1,6 +1,6 @@
 """Decode steps of a small transformer under the PyTorch profiler, eager and in a CUDA graph: two Chrome traces.
 
-    python3 tests/gpu/kineto_loop.py FOLDER
+python3 tests/gpu/kineto_loop.py FOLDER
 """
 
 import sys
