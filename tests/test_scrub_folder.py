@@ -183,8 +183,8 @@ def test_a_half_written_folder_is_refused(tmp_path: Path, kind: str) -> None:
 def test_a_value_that_would_stay_refuses_the_copy(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Secrets(strong=frozenset({"gemm_kernel"}))
     monkeypatch.setattr(scrub_folder, "find_secrets", lambda _: found)
-    monkeypatch.setattr(Redactor, "_clean", lambda _self, text, _finder: text)
-    with pytest.raises(InputError, match="would still hold 1 value"):
+    monkeypatch.setattr(Redactor, "_clean", lambda _self, text, _says: text)
+    with pytest.raises(InputError, match="would still hold 2 values"):  # that one, and the key in a range by its shape
         scrubbed(tmp_path, kind, small(tmp_path))
     assert not (tmp_path / "copy").exists()
 

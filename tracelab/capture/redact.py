@@ -18,6 +18,17 @@ _ONNX_NODE = re.compile(
     r"/(?!(?:home|Users|root|usr|opt|tmp|var|mnt|media|srv|data|etc|nfs|proc|dev|run|lib|work)\w*/)"
     r"(?:[\w.]+/)*[A-Z][A-Za-z]*(?:_\d+)?(?:_output_\d+)?"
 )
+# Keys and tokens by their shape, whatever the environment says: no kernel has such a name, not even `hf_rms_norm_...`.
+# What is sought ahead has a bound, or a long text of many starts would take forever.
+_TAIL = r"(?=[A-Za-z_-]{0,200}[0-9])(?=[0-9_-]{0,200}[A-Za-z])[\w-]{16,}"
+_KEY = re.compile(
+    rf"(?<![A-Za-z0-9])(?:(?:hf_(?![a-z]{{2,}}_)|sk-|gh[oprsu]_|github_pat_|xox[abeoprs]-|glpat-){_TAIL}"
+    r"|A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9])|eyJ[\w-]{8,1000}(?:\.[\w-]{4,}){1,4}"
+    r"|[Bb]earer\s{1,9}(?=[^0-9\s]{0,200}[0-9])(?=[^A-Za-z\s]{0,200}[A-Za-z])[\w.~+/=-]{16,})",
+    re.ASCII,
+)
+_IN_MESSAGE = re.compile(r"\w+(?:[.-]\w+)*")  # a word or number that may be a value, or hold one as a number
+_DIGITS = re.compile("[0-9]+")
 _LOADED = re.compile(r"(?<=dlopen\()[^()]*(?=\))")
 _PUBLIC_LIBRARY = re.compile(r"(?:.*[/\\])?(lib(?:cu|nv|nccl|triton|torch|c10)[\w-]{0,40}\.so[0-9.]{0,20})")
 _RECORD = "tracelab.workload"  # the key of a workload record, which is kept as its program wrote it
@@ -52,13 +63,14 @@ class Redactor:
     def __init__(self, secrets: Secrets) -> None:
         self._strong = Finder(secrets.strong)
         self._all = Finder(secrets.strong | secrets.weak)
-        words = sorted(secrets.words, key=len, reverse=True)
-        self._words = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b") if words else None
+        self._words = _whole_words(secrets.words)
+        self._all_words = _whole_words(secrets.words | secrets.owners)
+        self._values = secrets.values
         self._changed: set[int] = set()
         self.name = self._function(self._name)
         self.overhead = self._function(lambda text: self._name(_LOADED.sub(_library, text)))
         self.fact = self._function(self._fact)
-        self.diagnostic = self._function(lambda text: self._fact(clean_diagnostic(text)))
+        self.diagnostic = self._function(self._diagnostic)
 
     @property
     def changed(self) -> int:
@@ -75,9 +87,17 @@ class Redactor:
 
     def secrets_in(self, says: str, text: str) -> list[str]:
         """The secrets that a text of a copy still holds, of those that its kind must not hold."""
-        whole_words = self._words.findall(text) if self._words else []
-        finder = self._all if says in ("name", "overhead") and _RECORD not in text else self._strong
-        return [*finder.found(text), *whole_words]
+        finder, words = self._sought(says, text)
+        found = [*finder.found(text), *words.findall(text), *_KEY.findall(text)]
+        if says == "diagnostic":
+            found += filter(self._holds_value, _IN_MESSAGE.findall(text))
+        return found
+
+    def _sought(self, says: str, text: str) -> tuple[Finder, re.Pattern[str]]:
+        """What a text of a kind must not hold: parts, and whole words."""
+        if says == "diagnostic" or (says in ("name", "overhead") and _RECORD not in text):
+            return self._all, self._all_words
+        return self._strong, self._words
 
     def _function(self, clean: Callable[[str], str]) -> Callable[[bytes | None], str | None]:
         def cleaned(value: bytes | None) -> str | None:
@@ -92,19 +112,32 @@ class Redactor:
         return lru_cache(maxsize=1 << 16)(cleaned)
 
     def _name(self, text: str) -> str:
-        return self._clean(text, self._strong if _RECORD in text else self._all)
+        return self._clean(text, "name")
 
     def _fact(self, text: str) -> str:
-        return self._clean(text, self._strong)
+        return self._clean(text, "fact")
 
-    def _clean(self, text: str, finder: Finder) -> str:
+    def _diagnostic(self, text: str) -> str:
+        text = self._clean(clean_diagnostic(text), "diagnostic")
+        return _IN_MESSAGE.sub(lambda word: REMOVED if self._holds_value(word[0]) else word[0], text)
+
+    def _holds_value(self, word: str) -> bool:
+        return not self._values.isdisjoint([word, *_DIGITS.findall(word)])
+
+    def _clean(self, text: str, says: str) -> str:
+        finder, words = self._sought(says, text)
         secrets = finder.found(text)
-        if secrets:
-            text = re.sub("|".join(map(re.escape, secrets)), _mark, text)
-        if self._words is not None:
-            text = self._words.sub(_REMOVED, text)
+        # In one pass, so that of a key no rest is left around a secret within it.
+        sought = re.compile("|".join([*map(re.escape, secrets), _KEY.pattern]), re.ASCII) if secrets else _KEY
+        text = words.sub(_REMOVED, sought.sub(_mark, text))
         text = _PATH.sub(lambda match: match[0] if _ONNX_NODE.fullmatch(match[0]) else "(path)", text)
         return text.replace(_REMOVED, REMOVED)
+
+
+def _whole_words(words: Iterable[str]) -> re.Pattern[str]:
+    longest_first = "|".join(map(re.escape, sorted(words, key=lambda word: (-len(word), word))))
+    # An underscore ends a word: ranges are named `acme_decode`.
+    return re.compile(rf"(?<![^\W_])(?:{longest_first})(?![^\W_])" if longest_first else r"(?!)")
 
 
 def _mark(secret: re.Match[str]) -> str:

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tracelab.capture.scrub_values import REMOVED, clean_property, clean_setting
+from tracelab.capture.scrub_values import REMOVED, clean_property, clean_setting, is_own_word
 
 _SHORTEST = 6  # of a credential, a host, a user or a path; what is shorter stands in every file by chance
 _SHORTEST_VALUE = 8  # of any other value
-_SHORTEST_WORD = 4  # of a host or user that is only looked for as a whole word
+_SHORTEST_WORD = 4  # of what is only looked for as a whole word
+_SHORTEST_IN_MESSAGE = 3  # of any value in nsys's own messages, of which a number of two digits is a plain count
 
 _CREDENTIAL = re.compile(
     r"TOKEN(?!S|IZ)|SECRET|PASS(?!ES)|KEY|CREDENTIAL|AUTH|COOKIE|SESSION|LICEN[CS]E|PRIVATE|BEARER|JWT|DSN|WEBHOOK|UUID",
@@ -19,6 +20,10 @@ _IDENTITY = re.compile(
     r"(^|[\W_])(HOST|HOSTNAME|HOST_NAME|USER|USERNAME|LOGNAME|NODENAME|COMPUTERNAME|USERDOMAIN|ADDR)\Z", re.I
 )
 _OWN_NAME = re.compile(r"(^|\W)(HOST|HOSTNAME|HOST_NAME|USER|USERNAME|LOGNAME)\Z", re.I)
+# Variables that say whose work it is. No `XORG`, `STEAM` or `PROJECTION`.
+_WHOSE = re.compile(
+    r"CUSTOMER|CLIENT|TENANT|PROJECT(?!ION|OR)|JOB|ACCOUNT|(?<![A-Z])(ORG|TEAM)|EXPERIMENT|RUN_?NAME", re.I
+)
 _ARGUMENT = re.compile(r"ARGUMENT|COMMAND", re.I)
 _USER_AT_HOST = re.compile(r"(?:([\w.+~-]+)(?::([^\s:/@]+))?@)([\w.-]+)")
 _URL_HOST = re.compile(r"[a-z]://([\w.-]+)", re.I)
@@ -35,6 +40,21 @@ _COMMON = frozenset(
      "pytorch", "cuda", "docker", "jovyan", "runner", "vscode", "true", "false", "none", "null", "void", "float",
      "half", "bool", "char", "auto", "long"}
 )  # fmt: skip
+# Words of kernels, ranges and machines: as the name of a job they tell nothing, and the analysis needs them.
+_EVERYDAY_WORDS = """
+activation async attention base baseline batch bench benchmark bfloat16 block cache capture compute config copy cublas
+cudnn custom cutlass data debug decode decoder default demo dense device disabled double dummy dynamic eager
+elementwise embedding enabled encoder engine eval evaluation example expert experts fast flash float16 float32 float64
+forward backward fused gather gemm generate generation global graph host index inference input int32 int64 iteration
+iterations kernel kernels kimi latency layer layernorm linear llama load loop loss master matmul memcpy memory memset
+model moe nccl none norm normal normalize offline online optimizer output pack packed paged perf performance permute
+phase pool prefill private process prod production profile profiling public qwen range reduce request residual rmsnorm
+rope rotary router routing sample sampler sampling scan scatter schedule scheduler sequence serve server serving
+session sglang shared silu single slow small softmax sort split standard static step steps store stream sync task
+tensor tensorrt test testing tests throughput tile token tokens topk trace train training transformer transpose tune
+tuning unknown update vector vectorized vllm wait warmup weight weights work worker
+"""
+_EVERYDAY = _COMMON.union(_EVERYDAY_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -43,11 +63,15 @@ class Secrets:
 
     `strong`: credentials, hosts, users, paths. `weak`: any other value of the environment or of an argument that no
     program would call its code by. `words`: hosts and users so short that they are secrets as whole words only.
+    `owners`: the same of customers, projects and jobs, which may stand wherever a weak one may. `values`: any value of
+    three characters or more that nsys's messages must not hold as a word or a number of theirs.
     """
 
     strong: frozenset[str] = frozenset()
     weak: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
+    owners: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()
 
 
 def find_secrets(pairs: Iterable[tuple[str, str]]) -> Secrets:
@@ -55,16 +79,27 @@ def find_secrets(pairs: Iterable[tuple[str, str]]) -> Secrets:
     strong: set[str] = set()
     weak: set[str] = set()
     words: set[str] = set()
+    owners: set[str] = set()
+    values: set[str] = set()
     for label, value in _labelled(pairs):
         for part in {value, *_pieces(value)}:
             if _is_strong(label, part):
                 strong.add(part)
             elif len(part) >= _SHORTEST_VALUE and not _is_plain(part):
                 weak.add(part)
+            if _names_owner(label, part):
+                owners.add(part)
+            if _is_value(label, part):
+                values.add(part)
         for name in _own_names(label, value):
             (strong if len(name) >= _SHORTEST else words).add(name)
-    harmless = {part for part in strong | weak if part in REMOVED or part in "(path)"}
-    return Secrets(frozenset(strong - harmless), frozenset(weak - strong - harmless), frozenset(words))
+    found = (strong, weak - strong, words, owners - words, values)
+    return Secrets(*(frozenset(part for part in parts if not _is_mark(part)) for parts in found))
+
+
+def _is_mark(part: str) -> bool:
+    """True for what stands in the marks that take the place of a secret."""
+    return part in REMOVED or part in "(path)"
 
 
 def _labelled(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -101,6 +136,19 @@ def _is_strong(label: str, value: str) -> bool:
         return False
     named = _IDENTITY.search(label) and value not in _COMMON
     return bool(named or _CREDENTIAL.search(label) or _PATH.match(value))
+
+
+def _names_owner(label: str, value: str) -> bool:
+    """True for the name of a customer, a project or a job that is no word of every trace."""
+    named = len(value) >= _SHORTEST_WORD and _WHOSE.search(label) and any(map(str.isalpha, value))
+    return bool(named) and value.lower() not in _EVERYDAY and not _NUMBER.fullmatch(value)
+
+
+def _is_value(label: str, value: str) -> bool:
+    """True for what a message of nsys must lose; its own words only where the label says that one is a secret."""
+    if len(value) < _SHORTEST_IN_MESSAGE or value.lower() in _COMMON:
+        return False
+    return not is_own_word(value) or _CREDENTIAL.search(label) is not None
 
 
 def _is_plain(value: str) -> bool:

@@ -39,16 +39,17 @@ inaccurate incomplete incorrect index info information initialization initialize
 intel interrupts into invoked ip is it last launch launched lbr lead libraries library loaded log longer lost may
 memory might missing more must needed new newer no not nsight number nvidia nvtx of on one only open opengl or order
 os other output overflow period permission permissions please possible process process-tree processed processes
-processing produced profiler profiling program provided queries range read record recorded reference requires
+processing produced profiler profiling program provided queries range read record recorded reference removed requires
 runtime sample samples sampling scheduling sec see session set spent started starting stop stopped string successful
 successfully support supported sw systems tables take target that the then this thread time timed to tools total
 trace traced traces tracing trigger try turned unable unknown unsupported unwind up update use used using value
 version versions was were when while will with without work
 """
 _WORDS = frozenset(_OWN_WORDS.split())
+# Numbers are counts and versions as `580.159.04`; of four parts they may be the address of a machine.
 _TOKEN = re.compile(
-    r"[0-9]{1,12}|[0-9.]{1,20}|c|out|--flush-on-cudaprofilerstop|pid_[0-9]{1,10}_stdout\.log|stderr\.log"
-    r"|libcupti\.so[0-9.]{0,12}|CUPTI_ERROR_[A-Z_]{1,40}"
+    r"[0-9]{1,12}|[0-9]{1,4}(\.[0-9]{1,3}){1,2}|c|out|--flush-on-cudaprofilerstop|pid_[0-9]{1,10}_stdout\.log|stderr\.log"
+    r"|libcupti\.so(\.[0-9]{1,4}){0,3}|CUPTI_ERROR_[A-Z_]{1,40}"
 )
 _BETWEEN = re.compile(r"[\s,:;()'\"?!/=]+")
 _ERROR_CODE = re.compile(r"CUPTI_ERROR_[A-Z_]{1,40}")
@@ -74,10 +75,15 @@ def clean_property(name: str, value: str) -> str | None:
     return value if name in _VERSIONS and _VERSION.fullmatch(value) else None
 
 
+def is_own_word(word: str) -> bool:
+    """True for a word of nsys's own messages, in whatever case: it says nothing of the user."""
+    return word.lower() in _WORDS
+
+
 def clean_diagnostic(text: str) -> str:
     """A message of nsys: as it is where every word is nsys's own, else the error code in it, else `(removed)`."""
     words = [word.rstrip(".") for word in _BETWEEN.split(text[: _LONGEST_MESSAGE + 1])]
-    if len(text) <= _LONGEST_MESSAGE and all(not w or w.lower() in _WORDS or _TOKEN.fullmatch(w) for w in words):
+    if len(text) <= _LONGEST_MESSAGE and all(not w or is_own_word(w) or _TOKEN.fullmatch(w) for w in words):
         return text
     code = _ERROR_CODE.search(text)
     return code[0] if code else REMOVED
