@@ -21,6 +21,7 @@ _FINDINGS_SHOWN, _FINDINGS_SHOWN_NARROW = 4, 3
 _NARROW = 100  # below this many columns a finding takes three lines or more
 _UNLIMITED = 100_000  # wider than any row: nothing is cut or wrapped
 _GAP = "  "
+_LONGEST_SENTENCE = 4000  # characters; a name in it may be a megabyte, and wrapping that takes minutes
 _NO_BREAK = "\x00"  # cannot stand in an escaped text
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:µs|ms|%|[kMGT]?B)(?:\W|$))")  # a number stays with its unit
 _WIDE_GAP = "      "
@@ -105,7 +106,8 @@ def fitted(texts: Sequence[str]) -> Names:
 def sentence(text: str, view: View, *, indent: str = "", first: str | None = None, style: str = "") -> list[Line]:
     """A sentence broken at the width; `first` begins its first line, `indent` the others."""
     first = indent if first is None else first
-    kept_together = _BEFORE_UNIT.sub(_NO_BREAK, escape(text))
+    said = cut(escape(text), None if view.uncut else _LONGEST_SENTENCE)
+    kept_together = _BEFORE_UNIT.sub(_NO_BREAK, said)
     lines = textwrap.wrap(
         kept_together, view.width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
     )

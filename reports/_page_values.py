@@ -45,7 +45,7 @@ def as_number(value: Any) -> float | None:
     """The value if it is a number (numpy's too), else None."""
     try:
         return None if value is None or isinstance(value, str | bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last: a program's number of hundreds of digits
         return None
 
 

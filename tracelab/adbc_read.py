@@ -87,7 +87,7 @@ class LargeTables(SqliteTables):
             return list(pool.map(one, ranges))
 
     def _ranges(self, spec: TableSpec) -> list[range] | None:
-        """Ranges of row ids, about alike; None for a table that is small, or whose row ids are missing or have holes."""
+        """Ranges of row ids, about alike; None for a table that is small or lacks row ids without holes."""
         try:
             low, high = self.connection.execute(f'SELECT min(rowid), max(rowid) FROM "{spec.name}"').fetchone()
         except sqlite3.Error:

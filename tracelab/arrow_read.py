@@ -4,6 +4,7 @@ They hold what SQLite holds, with unsigned integers, booleans and, in old versio
 read as SQLite would give it, so that every format of one report is analysed alike.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ _INTEGER = re.compile(r"\s*([+-]?)0*([0-9]{0,20})")  # 20 digits are more than a
 # A row of a trace holds at least two times of its own. A file that claims far more rows than bytes holds none of them.
 _ROWS_PER_BYTE = 4
 _ALWAYS_ALLOWED_ROWS = 1 << 20
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last: a damaged name of a column
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class ArrowTables:
             return pa.table({})
         try:
             return self.read(spec.name, columns)
-        except (pa.ArrowException, OSError) as error:
+        except _DAMAGE as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
                 f"{self.path}: the table {spec.name} cannot be read ({reason}); export it again."
@@ -99,8 +101,12 @@ class _Files:
         return self.one(self.files[name], columns)
 
 
+def _mapped(path: Path) -> Any:
+    return pa.memory_map(os.fsencode(path))  # as bytes: the name of a file may be no UTF-8
+
+
 def _parquet(path: Path, columns: tuple[str, ...]) -> Any:
-    with pq.ParquetFile(path) as file:
+    with _mapped(path) as source, pq.ParquetFile(source) as file:
         rows, size = file.metadata.num_rows, path.stat().st_size
         if rows > max(_ALWAYS_ALLOWED_ROWS, size * _ROWS_PER_BYTE):
             raise pa.ArrowInvalid(f"it claims {rows} rows in {size} bytes")
@@ -111,7 +117,7 @@ def _parquet(path: Path, columns: tuple[str, ...]) -> Any:
 
 
 def _stream_file(path: Path, columns: tuple[str, ...]) -> Any:
-    with pa.memory_map(str(path)) as file, ipc.open_stream(file) as reader:
+    with _mapped(path) as file, ipc.open_stream(file) as reader:
         table = reader.read_all()
     return _chosen(table, columns)
 
@@ -144,13 +150,13 @@ class _Streams:
         found: dict[str, Any] = {}
         try:
             found.update(self._all())
-        except (pa.ArrowException, OSError) as error:
+        except _DAMAGE as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(f"{self.path}: a damaged Arrow stream ({reason}); export it again.") from error
         return found
 
     def _all(self) -> Iterator[tuple[str, Any]]:
-        with pa.memory_map(str(self.path)) as file:
+        with _mapped(self.path) as file:
             while file.tell() < file.size():
                 with ipc.open_stream(file) as reader:
                     name = (reader.schema.metadata or {}).get(_TABLE_NAME, b"").decode("utf-8", "replace")

@@ -13,10 +13,12 @@ from tracelab.gpu_facts import Machine
 from tracelab.options import Facts
 
 NS_PER_S = 1e9
+LONGEST_FLOOR_NS = 1 << 52  # 52 days, longer than any capture: bytes, FLOPs or bandwidth are wrong
 BYTES_PER_PARAM = {
     "fp32": 4.0, "float32": 4.0, "bf16": 2.0, "bfloat16": 2.0, "fp16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0,
     "e4m3": 1.0, "e5m2": 1.0, "float8": 1.0, "fp4": 0.5, "int4": 0.5, "mxfp4": 0.53125, "nvfp4": 0.5625,
 }  # fmt: skip  # mxfp4: 4 bits and one scale byte per 32; nvfp4: per 16
+_IMPLAUSIBLE = 1e30  # bytes, FLOPs or parameters of one step
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ def step_floor(machine: Machine, facts: Facts, record: Mapping[str, Any] | None)
         why = "the GPU's memory bandwidth is unknown; give --bandwidth or --gpu"
         return Floor(total_bytes, flops, None, None, why, phases)
     ns, kind = floor_ns(machine, _text(facts.dtype, work.get("dtype")), total_bytes, flops)
+    if ns > LONGEST_FLOOR_NS:
+        why = "the bytes or FLOPs of a step would take this GPU longer than any capture; correct the workload record"
+        return Floor(total_bytes, flops, None, None, why)
     return Floor(total_bytes, flops, ns, kind, None, phases)
 
 
@@ -107,9 +112,9 @@ def _phases(work: Mapping[str, Any]) -> dict[str, tuple[float | None, float | No
 
 
 def _number(*candidates: Any) -> float | None:
-    """The first that is a positive finite number."""
+    """The first that is a positive number of plausible size."""
     for value in candidates:
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _IMPLAUSIBLE:
             return float(value)
     return None
 

@@ -36,6 +36,8 @@ def module_load_finding(view: View) -> Finding | None:
 def _in_steps(view: View, rows: I64, step: I32) -> Bool:
     if view.group.source != "whole-trace":
         return np.isin(step, view.table.step)
+    if len(view.device_ops) == 0:  # all of the device's work lies outside the window
+        return np.zeros(len(rows), bool)
     ops, start = view.trace.ops, view.trace.calls.start[rows]
     inside: Bool = (start > ops.start[view.device_ops[0]]) & (start < ops.end[view.device_ops].max())
     return inside

@@ -1,6 +1,7 @@
 """GPUs of an nsys export, and which physical GPU each row of GPU work ran on."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ _OLD_GPUS = tables.TableSpec(
     ("name",),
 )
 _BYTES_PER_KB = 1000
+_SM_COUNT = re.compile(r"[1-9][0-9]{0,4}")
 _IMPLAUSIBLE = 1 << 50  # above any memory size in bytes and any bandwidth in bytes/s
 
 
@@ -162,8 +164,8 @@ def _system_properties(source: TableSource) -> list[tuple[str | None, str | None
 
 def _from_json(index: int, entry: Any) -> tuple[Gpu, int | None]:
     facts = entry if isinstance(entry, dict) else {}
-    sm_count = facts.get("smCount") or facts.get("numMultiprocessors")
-    return Gpu(index, str(facts.get("name", "")), int(str(sm_count)) if str(sm_count).isdigit() else None), None
+    sm_count = str(facts.get("smCount") or facts.get("numMultiprocessors"))
+    return Gpu(index, str(facts.get("name", "")), int(sm_count) if _SM_COUNT.fullmatch(sm_count) else None), None
 
 
 def _known(value: np.int64 | int) -> int | None:

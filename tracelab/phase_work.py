@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.floor import NS_PER_S, floor_ns
+from tracelab.floor import LONGEST_FLOOR_NS, NS_PER_S, floor_ns
 from tracelab.view import View
 
 
@@ -53,6 +53,8 @@ def phase_work(view: View) -> list[PhaseWork]:
         time_ns = float(busy[codes].sum())
         if moved and time_ns > 0:
             ns, kind = floor_ns(view.machine, dtype, moved, flops)
+            if ns > LONGEST_FLOOR_NS:
+                continue
             found.append(PhaseWork(name, moved, ns, time_ns, moved / (time_ns / NS_PER_S * beta), kind))
     return found
 

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import lzma
+import os
 import shutil
 import tempfile
 import zlib
@@ -62,4 +63,4 @@ def _opened(path: Path, how: str) -> "contextlib.AbstractContextManager[IO[bytes
         return lzma.open(path)
     import pyarrow as pa  # which no other compression needs
 
-    return contextlib.closing(pa.input_stream(str(path), compression="zstd"))
+    return contextlib.closing(pa.input_stream(pa.OSFile(os.fsencode(path)), compression="zstd"))

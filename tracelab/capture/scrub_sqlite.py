@@ -33,15 +33,15 @@ def copy_sqlite(source: Path, target: Path, only: Only) -> Scrubbed:
 
     Raises InputError if `source` is damaged or no finished export, if the disk is full, or if a secret would remain.
     """
-    with _settled(source) as settled:
-        try:
+    try:
+        with _settled(source) as settled:
             return _copy(source, settled, target, only)
-        except (sqlite3.Error, UnicodeError) as error:  # SQLite quotes a damaged definition in its error
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-                raise InputError(f"{source} was not copied: the disk is full") from error
-            # Only the code: SQLite's own sentence may quote what stands in the file.
-            name = getattr(error, "sqlite_errorname", type(error).__name__)
-            raise InputError(f"{source} cannot be scrubbed: damaged ({name}); export the report again") from error
+    except (sqlite3.Error, UnicodeError) as error:  # SQLite quotes a damaged definition in its error
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            raise InputError(f"{source} was not copied: the disk is full") from error
+        # Only the code: SQLite's own sentence may quote what stands in the file.
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        raise InputError(f"{source} cannot be scrubbed: damaged ({name}); export the report again") from error
 
 
 @contextlib.contextmanager
