@@ -98,7 +98,7 @@ def assert_plausible(said: Mapping[str, Any]) -> None:
         if "workload" in where or "/code" in where:
             continue
         assert value >= 0, where
-        if where.endswith(("share", "sm_fill", "tail_efficiency", "occupancy")):
+        if where.removesuffix("/value").endswith(("share", "sm_fill", "tail_efficiency", "occupancy")):
             assert value <= 1 + 1e-12, where
 
 

@@ -16,11 +16,13 @@ import pytest
 from directory_export import tables_of, write_parquetdir
 from fake_nsys import make_export, make_nsys
 from planted_secrets import SECRETS, plant
+from tiny_trace import TinyTrace
 
 from tracelab import nsys_gpus, nsys_tables
 from tracelab.capture.scrub_schema import STRINGS, TABLES
 from tracelab.commands import scrub
 from tracelab.errors import InputError, UsageError
+from tracelab.load import load_trace
 from tracelab.samples import FOLDER
 
 SAMPLE = FOLDER / "failed_launch_h200.sqlite"
@@ -231,3 +233,11 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(InputError, match=r"cannot be written \(Permission denied\)"):
         called(SAMPLE, tmp_path / "locked" / "copy")
+
+
+def test_a_path_that_is_no_utf8_is_no_damage(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9 %41")
+    folder.mkdir()
+    source = TinyTrace().launch(0, "a", 10, 20).save(folder)
+    called(source, folder / "copy.sqlite")
+    assert len(load_trace(folder / "copy.sqlite").ops) == 1

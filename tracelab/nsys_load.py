@@ -13,6 +13,7 @@ from tracelab.arrays import order_by
 from tracelab.errors import InputError
 from tracelab.failures import strip_version
 from tracelab.kernel_names import escape
+from tracelab.nsys_clock import from_first_event
 from tracelab.nsys_counts import count_events
 from tracelab.nsys_gpus import device_map, read_driver, read_gpus
 from tracelab.nsys_nvtx import Marks, RawRanges, read_nvtx
@@ -45,7 +46,14 @@ def load_nsys_sqlite(path: Path, shown_as: Path | None = None) -> Trace:
 def load_nsys(source: TableSource, path: Path) -> Trace:
     """The trace in the tables of `source`, named `path`. Raises InputError for no nsys export, or an unfinished one."""
     _require_export(source, path)
-    return _load(source, path)
+    names = Names(read_strings(source))
+    raw = _read(source, names)
+    if len(raw.ops.columns["start"]) + len(raw.calls["start"]) == 0:  # no time is one of a capture: are they UTC?
+        moved = from_first_event(source)
+        if moved is not None:
+            names = Names(read_strings(moved))
+            return _trace(moved, names, _read(moved, names), path)
+    return _trace(source, names, raw, path)
 
 
 def _require_export(source: TableSource, path: Path) -> None:
@@ -98,9 +106,7 @@ def _identities(raw: _Raw) -> Identities:
     return identities
 
 
-def _load(source: TableSource, path: Path) -> Trace:
-    names = Names(read_strings(source))
-    raw = _read(source, names)
+def _trace(source: TableSource, names: Names, raw: _Raw, path: Path) -> Trace:
     identities, sort = _identities(raw), names.finish()
     calls = _calls(raw.calls, sort(raw.call_names), identities)
     _require_summable(raw.ops, path)

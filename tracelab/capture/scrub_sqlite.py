@@ -63,11 +63,11 @@ def _settled(source: Path) -> Iterator[Path]:
 
 def _copy(source: Path, settled: Path, target: Path, only: Only) -> Scrubbed:
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    with contextlib.closing(sqlite3.connect(f"file:{quote(str(target))}", uri=True)) as database:
+    with contextlib.closing(sqlite3.connect(f"file:{quote(os.fsencode(target))}", uri=True)) as database:
         database.text_factory = lambda value: value.decode("utf-8", "replace")
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA trusted_schema = OFF")  # the source's definitions may name functions
-        database.execute("ATTACH ? AS src", (f"file:{quote(str(settled))}?mode=ro&immutable=1",))
+        database.execute("ATTACH ? AS src", (f"file:{quote(os.fsencode(settled))}?mode=ro&immutable=1",))
         plan = make_plan(source, _columns(database, "src"), only)
         redactor = Redactor(find_secrets(secret_pairs(lambda table, names: _texts(database, table, names))))
         _add_functions(database, redactor)
