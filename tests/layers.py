@@ -31,7 +31,10 @@ _LAYERS = (
     ),
     ("kernels", r"kernels\..*"),
     ("capture", r"capture(\..*)?"),
-    ("trace", r"trace|arrays|load|samples|sqlite_read|adbc_read|arrow_read|unpack|table_source|nsys_\w+|kineto_\w+"),
+    (
+        "trace",
+        r"trace|event_clock|arrays|load|samples|sqlite_read|adbc_read|arrow_read|unpack|table_source|nsys_\w+|kineto_\w+",
+    ),
     ("analyzers", r"analyzers\..*"),
     ("reports", r"reports\..*"),
     ("analysis", r"analysis"),

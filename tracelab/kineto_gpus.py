@@ -1,11 +1,11 @@
 """GPUs of a PyTorch profiler trace, from the `deviceProperties` that Kineto writes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tracelab.trace import Gpu
 
-_NVIDIA_WARP = 32
 _IMPLAUSIBLE = 1 << 50  # above any size in bytes
 
 
@@ -26,15 +26,13 @@ def describes_gpus(metadata: Mapping[str, Any]) -> bool:
 def _described(ordinal: int, entry: Mapping[str, Any]) -> Gpu:
     warp, threads = _known(entry, "warpSize"), _known(entry, "maxThreadsPerMultiprocessor")
     name = str(entry.get("name") or "unknown GPU")
-    # AMD counts compute capabilities of its own: gfx90a is 9.0, which is a Hopper of NVIDIA.
-    is_nvidia = warp in (None, _NVIDIA_WARP) and not name.upper().startswith(("AMD", "RADEON"))
-    return Gpu(
+    gpu = Gpu(
         id=ordinal,
         name=name,
         sm_count=_known(entry, "numSms"),
         memory_bytes=_known(entry, "totalGlobalMem"),
-        compute_major=_known(entry, "computeMajor") if is_nvidia else None,
-        compute_minor=_known(entry, "computeMinor") or 0 if is_nvidia else None,
+        compute_major=_known(entry, "computeMajor"),
+        compute_minor=_known(entry, "computeMinor") or 0,
         registers_per_sm=_known(entry, "regsPerMultiprocessor"),
         registers_per_block=_known(entry, "regsPerBlock"),
         shared_bytes_per_sm=_known(entry, "sharedMemPerMultiprocessor")
@@ -42,6 +40,7 @@ def _described(ordinal: int, entry: Mapping[str, Any]) -> Gpu:
         warps_per_sm=threads // warp if threads and warp else None,
         threads_per_warp=warp,
     )
+    return gpu if gpu.is_nvidia else replace(gpu, compute_major=None, compute_minor=None)
 
 
 def _known(entry: Mapping[str, Any], key: str) -> int | None:

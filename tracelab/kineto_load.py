@@ -13,8 +13,8 @@ import numpy as np
 
 from tracelab.arrays import order_by
 from tracelab.errors import InputError
+from tracelab.event_clock import Clock
 from tracelab.failures import is_graph_launch, strip_version
-from tracelab.kineto_clock import Clock
 from tracelab.kineto_gpus import describes_gpus, gpu_of
 from tracelab.kineto_identity import Identities, identities
 from tracelab.kineto_ops import Work, read_work

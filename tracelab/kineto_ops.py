@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelab.arrays import lookup, order_by
-from tracelab.kineto_clock import Clock
+from tracelab.event_clock import Clock
 from tracelab.nsys_ops import link_calls
 from tracelab.table_source import NULL, timed
 from tracelab.trace import ABSENT, I32, I64, Bool, Calls, Loss, Ops

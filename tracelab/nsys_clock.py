@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelab import nsys_tables as tables
+from tracelab.event_clock import Clock
 from tracelab.nsys_tables import TableSpec
 from tracelab.table_source import NULL, Coded, TableSource, timed
 from tracelab.trace import I64, TIME_LIMIT_NS
@@ -65,6 +66,4 @@ def from_first_event(source: TableSource) -> FromFirstEvent | None:
     utc = known[(known >= _FIRST_UTC_NS) & (known <= _LAST_UTC_NS)]
     if len(utc) == 0:
         return None
-    middle = int(np.median(utc))
-    near = utc[np.abs(utc - middle) < TIME_LIMIT_NS // 2]  # a damaged time is not the first event
-    return FromFirstEvent(source, int(near.min())) if len(near) else None
+    return FromFirstEvent(source, Clock.of([utc]).origin_ns)

@@ -2,9 +2,7 @@
 
 import contextlib
 import os
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
@@ -13,7 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from tracelab.capture.cache import cache_folder
+from tracelab.capture.settled import settled
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
 from tracelab.table_source import NULL, Coded, coded
@@ -66,17 +64,19 @@ class SqliteTables:
 @contextlib.contextmanager
 def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
     """Open `path` read-only and immutable; a database with a pending WAL is copied to the cache folder first."""
-    with _settled(path) as settled:
+    with contextlib.ExitStack() as opened:
         try:
-            connection = sqlite3.connect(f"file:{quote(os.fsencode(settled))}?mode=ro&immutable=1", uri=True)
+            file = opened.enter_context(settled(path))
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: its write-ahead log {path.name}-wal cannot be read ({error}).") from error
+        try:
+            connection = sqlite3.connect(f"file:{quote(os.fsencode(file))}?mode=ro&immutable=1", uri=True)
         except sqlite3.Error as error:
             raise InputError(f"{path}: cannot be opened ({error}).") from error
+        opened.callback(connection.close)
         connection.text_factory = _decode
-        connection.set_progress_handler(_patience(settled), _STEPS_BETWEEN_LOOKS)
-        try:
-            yield connection
-        finally:
-            connection.close()
+        connection.set_progress_handler(_patience(file), _STEPS_BETWEEN_LOOKS)
+        yield connection
 
 
 def _fetch(connection: sqlite3.Connection, spec: TableSpec, wanted: list[str]) -> I64:
@@ -111,23 +111,3 @@ def _patience(path: Path) -> Callable[[], bool]:
 
 def _decode(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-@contextlib.contextmanager
-def _settled(path: Path) -> Iterator[Path]:
-    path = path.resolve()  # the log lies beside the file itself, not beside a link to it
-    wal = path.with_name(path.name + "-wal")
-    if not wal.exists() or wal.stat().st_size == 0:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(dir=cache_folder()) as name:
-        folder = Path(name)
-        shutil.copyfile(path, folder / "trace.sqlite")
-        shutil.copyfile(wal, folder / "trace.sqlite-wal")
-        try:
-            with contextlib.closing(sqlite3.connect(folder / "trace.sqlite")) as merging:
-                merging.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                merging.execute("PRAGMA journal_mode=DELETE")
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: SQLite's message repeats a damaged name
-            raise InputError(f"{path}: its write-ahead log {wal.name} cannot be read ({error}).") from error
-        yield folder / "trace.sqlite"

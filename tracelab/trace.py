@@ -28,6 +28,7 @@ KERNEL, MEMCPY, MEMSET, GRAPH = range(4)  # Ops.kind
 PUSH_POP, START_END = range(2)  # Ranges.kind
 
 MIXED_PROCESSES = "several-processes"  # the code of the note that GPU work could belong to several processes
+_NVIDIA_WARP = 32  # threads of a warp (CUDA C++ Programming Guide); a wavefront of AMD's CDNA has 64 (ROCm docs)
 TORCH_DOMAIN = "torch"  # of the operators that the PyTorch profiler records around the user's annotations
 
 
@@ -152,6 +153,12 @@ class Gpu:
     warps_per_sm: int | None = None
     blocks_per_sm: int | None = None
     threads_per_warp: int | None = None
+
+    @property
+    def is_nvidia(self) -> bool:
+        """False for AMD, which counts compute capabilities of its own: gfx90a is 9.0, which is a Hopper of NVIDIA."""
+        warp_fits = self.threads_per_warp in (None, _NVIDIA_WARP)
+        return warp_fits and not self.name.upper().startswith(("AMD", "RADEON"))
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from tracelab.trust_result import TrustCheck
 from tracelab.units import times
 from tracelab.view import View
 
-_AMD_WAVEFRONT = 64  # threads of a wavefront on CDNA and GCN (AMD ROCm documentation); an NVIDIA warp has 32
-
 
 def gpu(view: View) -> Iterator[TrustCheck]:
     """The limits of the GPU's SMs, which occupancy and waves need."""
@@ -19,14 +17,8 @@ def gpu(view: View) -> Iterator[TrustCheck]:
             "limits of the GPU are unknown",
             "The trace does not say what limits the SMs of its GPU, so blocks per SM and waves cannot be told.",
             refuses=("grids",),
-            advice="" if _of_amd(view) else "Give --gpu NAME.",
+            advice="Give --gpu NAME." if view.trace.devices[view.device].is_nvidia else "",
         )
-
-
-def _of_amd(view: View) -> bool:
-    """Whether it is a GPU whose occupancy follows other rules than those known here, so that no name helps."""
-    gpu = view.trace.devices[view.device]
-    return gpu.threads_per_warp == _AMD_WAVEFRONT or gpu.name.upper().startswith(("AMD", "RADEON"))
 
 
 def mapping(view: View) -> Iterator[TrustCheck]:

@@ -2,14 +2,11 @@
 
 import contextlib
 import os
-import shutil
 import sqlite3
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from tracelab.capture.cache import cache_folder
 from tracelab.capture.redact import Redactor
 from tracelab.capture.scrub_plan import (
     Only,
@@ -23,6 +20,7 @@ from tracelab.capture.scrub_plan import (
 )
 from tracelab.capture.scrub_schema import KEPT_STRINGS, NVTX, NVTX_THREAD_NAME, STRINGS, TABLES, Kept
 from tracelab.capture.scrub_secrets import find_secrets
+from tracelab.capture.settled import settled
 from tracelab.errors import InputError
 
 _TEXT_KINDS = ("name", "overhead", "fact", "diagnostic")
@@ -34,8 +32,8 @@ def copy_sqlite(source: Path, target: Path, only: Only) -> Scrubbed:
     Raises InputError if `source` is damaged or no finished export, if the disk is full, or if a secret would remain.
     """
     try:
-        with _settled(source) as settled:
-            return _copy(source, settled, target, only)
+        with settled(source) as file:
+            return _copy(source, file, target, only)
     except (sqlite3.Error, UnicodeError) as error:  # SQLite quotes a damaged definition in its error
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             raise InputError(f"{source} was not copied: the disk is full") from error
@@ -44,30 +42,13 @@ def copy_sqlite(source: Path, target: Path, only: Only) -> Scrubbed:
         raise InputError(f"{source} cannot be scrubbed: damaged ({name}); export the report again") from error
 
 
-@contextlib.contextmanager
-def _settled(source: Path) -> Iterator[Path]:
-    """`source` itself, or with a pending write-ahead log a private copy: opening it in place would write beside it."""
-    source = source.resolve()  # the log lies beside the file itself, not beside a link to it
-    log = source.with_name(source.name + "-wal")
-    if not log.is_file() or log.stat().st_size == 0:
-        yield source
-        return
-    with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
-        copy = Path(folder) / "settled"
-        shutil.copyfile(source, copy)
-        shutil.copyfile(log, copy.with_name(copy.name + "-wal"))
-        with contextlib.closing(sqlite3.connect(copy)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        yield copy
-
-
-def _copy(source: Path, settled: Path, target: Path, only: Only) -> Scrubbed:
+def _copy(source: Path, file: Path, target: Path, only: Only) -> Scrubbed:
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with contextlib.closing(sqlite3.connect(f"file:{quote(os.fsencode(target))}", uri=True)) as database:
         database.text_factory = lambda value: value.decode("utf-8", "replace")
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA trusted_schema = OFF")  # the source's definitions may name functions
-        database.execute("ATTACH ? AS src", (f"file:{quote(os.fsencode(settled))}?mode=ro&immutable=1",))
+        database.execute("ATTACH ? AS src", (f"file:{quote(os.fsencode(file))}?mode=ro&immutable=1",))
         plan = make_plan(source, _columns(database, "src"), only)
         redactor = Redactor(find_secrets(secret_pairs(lambda table, names: _texts(database, table, names))))
         _add_functions(database, redactor)

@@ -1,4 +1,4 @@
-"""The clock of a PyTorch profiler trace: from its times to ns from the first event."""
+"""The clock of a trace whose times are since 1970: from them to ns from the first event."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Clock:
 
     @classmethod
     def of(cls, starts: Sequence[I64]) -> "Clock":
-        """The clock of all start times of a file; NULL is no time."""
+        """The clock of all start times of a file; NULL is no time. Without any, all zero."""
         times = np.concatenate(starts)
         times = times[times != NULL]
         if len(times) == 0:
