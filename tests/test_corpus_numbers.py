@@ -6,7 +6,6 @@ Skipped where the folder is absent (TRACELAB_CORPUS). All times are ns.
 import gzip
 import json
 import lzma
-import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,29 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from called import called
+from corpus import CORPUS, IN_CORPUS, KERNELS
 
 from tracelab.inclusive import NO_RANGE
 from tracelab.intervals import new_coverage, union
 from tracelab.load import load_trace
 from tracelab.trace import KERNEL, PUSH_POP, START_END, Trace
 
-CORPUS = Path(os.environ.get("TRACELAB_CORPUS") or os.devnull)
-pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="TRACELAB_CORPUS names no folder")
+pytestmark = IN_CORPUS
 
-# kernels, sum, union, span, joined
-KERNELS = {
-    "h200_eager_and_graph.sqlite": (960, 5955210, 5932043, 15279936, 960),
-    "h200_failed_launches.sqlite": (30, 80032, 80032, 58502858, 30),
-    "h200_autograd_threads.sqlite": (432, 5219074, 5219074, 21048913, 432),
-    "t4_power_iteration.sqlite": (3689, 1131742684, 1131742684, 1790607861, 3689),
-    "rtx4060ti_llama_steps.sqlite": (1536, 18597775, 18597775, 678885106, 1536),
-    "v100_null_names.sqlite": (1002, 1425652, 1425652, 342247581, 1002),
-    "gtx1060_con_kernel.sqlite": (9, 271711594, 253052669, 256008454, 7),
-    "rtx6000_oldest_schema.sqlite": (12, 8544420, 8544420, 14587755, 12),
-    "a100_saxpy_mpi.sqlite": (5, 88573480, 88573480, 1040574391, 5),
-    "rtx3090_trt.parquetdir": (36, 6415244, 6415244, 6457677, 36),
-    "rtx3090_trt.arrowdir": (36, 6415244, 6415244, 6457677, 36),
-}
 # push/pop ranges, start/end ranges; and the version and GPU, as the manifest names them
 MARKS = {
     "h200_eager_and_graph.sqlite": (100, 0), "h200_failed_launches.sqlite": (24, 0),

@@ -1,20 +1,18 @@
 """What the corpus' manifest says is special about single files; skipped where the folder is absent."""
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from asking import ask, document
 from called import called
+from corpus import CORPUS, IN_CORPUS
 
 from tracelab.load import load_trace
 from tracelab.trace import KERNEL
 
-CORPUS = Path(os.environ.get("TRACELAB_CORPUS") or os.devnull)
-pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="TRACELAB_CORPUS names no folder")
+pytestmark = IN_CORPUS
 
 
 def ranges_of(name: str) -> list[dict[str, Any]]:

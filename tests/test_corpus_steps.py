@@ -1,18 +1,15 @@
 """Steps, phases, gaps, grids and failures of the own H200 captures, as their manifest and an independent count say."""
 
-import os
-from pathlib import Path
-
 import pytest
 from asking import ask, column, document, metric, result, row, view
+from corpus import CORPUS, IN_CORPUS
 
 from tracelab.analysis import view_of
 from tracelab.failures import is_launch
 from tracelab.options import Facts
 from tracelab.trace import KERNEL
 
-CORPUS = Path(os.environ.get("TRACELAB_CORPUS") or os.devnull)
-pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="TRACELAB_CORPUS names no folder")
+pytestmark = IN_CORPUS
 
 BASE = CORPUS / "h200_eager_and_graph.sqlite"
 FAILED = CORPUS / "h200_failed_launches.sqlite"

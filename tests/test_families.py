@@ -1,17 +1,16 @@
 """Families by kernel name: real names of the common engines, every name of the corpus, and broken rule files."""
 
 import ast
-import os
 import sqlite3
 from pathlib import Path
 
 import pytest
+from corpus import CORPUS
 from source_tree import gpu_functions, package_sources
 
 from tracelab.errors import InputError
 from tracelab.families import FAMILIES, USER_FILE_VARIABLE, classify
 
-CORPUS = Path(os.environ.get("TRACELAB_CORPUS") or os.devnull)
 _NO_USER_FILE: dict[str, str] = {}
 
 # Real names of torch, cuBLAS, cuDNN, FlashAttention, FlashInfer, FlashMLA, vLLM, SGLang, TensorRT-LLM, llama.cpp,

@@ -1,9 +1,9 @@
 """What the doctor says of real captures: the corpus (skipped without TRACELAB_CORPUS) and the bundled recordings."""
 
-import os
 from pathlib import Path
 
 import pytest
+from corpus import CORPUS, IN_CORPUS
 from trust_asking import EVERY, IDLE, check, codes, judged, verdicts
 
 from tracelab.load import load_trace
@@ -11,9 +11,6 @@ from tracelab.registry import leaves
 from tracelab.samples import FOLDER, samples
 from tracelab.trust import judge_nothing
 from tracelab.trust_result import Trust
-
-CORPUS = Path(os.environ.get("TRACELAB_CORPUS") or os.devnull)
-IN_CORPUS = pytest.mark.skipif(not CORPUS.is_dir(), reason="TRACELAB_CORPUS names no folder")
 
 # Codes of what was seen, apart from a count of events that old files lack; analyzers that are limited, and refused.
 # None of the corpus holds a workload record, so mbu is refused in all.
