@@ -1,16 +1,17 @@
 """Occupancy, waves and idle SMs; grids too small for the GPU."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from tracelab import wave_findings
-from tracelab.arrays import group_ids
+from tracelab.arrays import group_ids, rows_by_group
 from tracelab.communication import is_communication
 from tracelab.grid_findings import Underfill, findings
 from tracelab.occupancy import Floats, Occupancy, limiter_names, occupancy
 from tracelab.result import Metric, Result, Row
-from tracelab.trace import I32, I64
+from tracelab.trace import I32, I64, Bool
 from tracelab.view import View
 
 
@@ -23,68 +24,70 @@ def analyze(view: View) -> Result:
         return Result(skipped="No step has GPU work on this device.")
     if not view.is_kernel.any():
         return Result(skipped="The steps have no kernel rows, so no grids.")
-    ops = view.trace.ops
-    known = ops.registers[view.ops] >= 0  # ABSENT where the trace does not say: any of their limits could be theirs
-    if not known[view.is_kernel].any():
+    shapes = view.trace.ops.shapes
+    known = shapes.registers >= 0  # ABSENT where the trace does not say: any of their limits could be theirs
+    told = view.is_kernel & known[shapes.code[view.ops]]
+    if not told.any():
         return Result(skipped="The trace does not say how many registers its kernels use, so occupancy cannot be told.")
     if view.machine.limits is None:
         return Result(skipped="The limits of this GPU's SMs are unknown; --gpu NAME takes those of a GPU in the table.")
-    rows = view.ops[view.is_kernel & known]
     fit = occupancy(
         view.machine.limits,
-        _product(ops.block_x, ops.block_y, ops.block_z, rows),
-        ops.registers[rows],
-        ops.static_shared_bytes[rows].astype(np.int64) + ops.dynamic_shared_bytes[rows],
-        _product(ops.grid_x, ops.grid_y, ops.grid_z, rows),
+        _product(shapes.block_x, shapes.block_y, shapes.block_z),
+        shapes.registers,
+        shapes.static_shared_bytes.astype(np.int64) + shapes.dynamic_shared_bytes,
+        _product(shapes.grid_x, shapes.grid_y, shapes.grid_z),
     )
-    parts = _parts(view, rows)
+    parts = _parts(view, told)
     table = sorted((_row(view, part, fit) for part in parts), key=_rank)
-    alone_ns = view.alone_ns[view.is_kernel & known]
     # A collective takes as few SMs as it can, so that others may compute: more blocks are no advice there.
     computing = [part for part in parts if not is_communication(view.trace, part.rows[:1])[0]]
-    uses = [use for use in (_underfill(view, part, fit, alone_ns) for part in computing) if use is not None]
-    under = int(ops.duration_ns[rows][fit.underfills].sum())
+    uses = [use for use in (_underfill(view, part, fit) for part in computing) if use is not None]
+    under = sum(int(part.time_ns[fit.underfills[part.shape]].sum()) for part in parts)
     share = under / view.kernel_sum_ns if view.kernel_sum_ns else 0.0
     found = [*findings(view, uses), *wave_findings.findings(view, table)]
     return Result(metrics={"underfill_share": Metric(share, "ratio")}, tables={"grids": table}, findings=found)
 
 
-def _product(x: I32, y: I32, z: I32, rows: I64) -> I64:
-    return x[rows].astype(np.int64) * y[rows] * z[rows]
+def _product(x: I32, y: I32, z: I32) -> I64:
+    return x.astype(np.int64) * y * z
 
 
 @dataclass(frozen=True)
 class _Launches:
-    """The launches of one table row: op rows and their positions in the occupancy arrays."""
+    """The launches of one table row: op rows, and of each its shape, time and time alone (ns)."""
 
     rows: I64
-    at: I64
+    shape: I32
+    time_ns: I64
+    alone_ns: Floats
 
 
-def _parts(view: View, rows: I64) -> list[_Launches]:
+def _parts(view: View, told: Bool) -> list[_Launches]:
     """The launches of each kernel, phase, block and resources."""
-    ops = view.trace.ops
-    columns = [ops.name, view.phases.op_phase, ops.block_x, ops.block_y, ops.block_z, ops.registers,
-               ops.static_shared_bytes, ops.dynamic_shared_bytes]  # fmt: skip
-    group, _ = group_ids([column[rows] for column in columns])
-    order = np.argsort(group, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
-    return [_Launches(rows[at], at) for at in parts]
+    ops, shapes, rows = view.trace.ops, view.trace.ops.shapes, view.ops[told]
+    resources, _ = group_ids([shapes.block_x, shapes.block_y, shapes.block_z, shapes.registers,
+                              shapes.static_shared_bytes, shapes.dynamic_shared_bytes])  # fmt: skip
+    group, _ = group_ids([ops.name[rows], view.phases.op_phase[rows], resources[shapes.code[rows]]])
+    order = rows_by_group(group)
+    rows, alone_ns = rows[order], view.alone_ns[told][order]
+    shape, time_ns = shapes.code[rows], ops.duration_ns[rows]
+    edges = [*np.flatnonzero(np.diff(group[order], prepend=-1)).tolist(), len(rows)]
+    return [_Launches(rows[a:b], shape[a:b], time_ns[a:b], alone_ns[a:b]) for a, b in pairwise(edges)]
 
 
 def _rank(row: Row) -> tuple[int, str, str]:
     return -row["time_ns_per_step"], row["kernel"], row["phase"]
 
 
-def _underfill(view: View, launches: _Launches, fit: Occupancy, alone_ns: Floats) -> Underfill | None:
+def _underfill(view: View, launches: _Launches, fit: Occupancy) -> Underfill | None:
     """Those of the launches that underfill the GPU while nothing else runs on it, or None."""
-    under = fit.underfills[launches.at] & (alone_ns[launches.at] > 0)
-    rows, at = launches.rows[under], launches.at[under]
-    if len(rows) == 0:
+    under = fit.underfills[launches.shape] & (launches.alone_ns > 0)
+    if not under.any():
         return None
-    ops = view.trace.ops
-    time_ns, blocks = alone_ns[at], _product(ops.grid_x, ops.grid_y, ops.grid_z, rows)
-    reached = (view.machine.sm_count or 0) - fit.idle_sms[at]
+    ops, rows, shape, time_ns = view.trace.ops, launches.rows[under], launches.shape[under], launches.alone_ns[under]
+    grid = ops.shapes.grid(np.unique(shape)).prod(axis=1)
+    reached = (view.machine.sm_count or 0) - fit.idle_sms[shape]
     return Underfill(
         kernel=view.trace.names[int(ops.name[rows[0]])],
         phase=view.phase_name(int(view.phases.op_phase[rows[0]])),
@@ -92,38 +95,38 @@ def _underfill(view: View, launches: _Launches, fit: Occupancy, alone_ns: Floats
         time_ns=round(view.per_step(float(time_ns.sum()))),
         share=float(time_ns.sum()) / view.kernel_sum_ns if view.kernel_sum_ns else 0.0,
         sms=(int(reached.min()), int(reached.max())),
-        blocks=(int(blocks.min()), int(blocks.max())),
-        saving_ns=round(view.per_step(float((time_ns * (1.0 - fit.sm_fill[at])).sum()))),
+        blocks=(int(grid.min()), int(grid.max())),
+        saving_ns=round(view.per_step(float((time_ns * (1.0 - fit.sm_fill[shape])).sum()))),
     )
 
 
 def _row(view: View, launches: _Launches, fit: Occupancy) -> Row:
-    ops, one = view.trace.ops, int(launches.rows[0])
-    shapes = np.stack([ops.grid_x[launches.rows], ops.grid_y[launches.rows], ops.grid_z[launches.rows]], axis=1)
-    kind, example = group_ids([shapes[:, 0], shapes[:, 1], shapes[:, 2]])
-    most = int(np.argmax(np.bincount(kind)))
-    at = int(launches.at[example[most]])
-    time_ns = ops.duration_ns[launches.rows]
-    filled = float(np.average(fit.sm_fill[launches.at], weights=time_ns)) if time_ns.sum() else float(fit.sm_fill[at])
+    ops, shapes, one = view.trace.ops, view.trace.ops.shapes, int(launches.rows[0])
+    codes, times = np.unique(launches.shape, return_counts=True)
+    grids, at = shapes.grid(codes), int(codes[np.argmax(times)])
+    time_ns, most = launches.time_ns, grids[np.argmax(times)]
+    filled = (
+        float(np.average(fit.sm_fill[launches.shape], weights=time_ns)) if time_ns.sum() else float(fit.sm_fill[at])
+    )
     return {
         "kernel": view.trace.names[int(ops.name[one])],
         "phase": view.phase_name(int(view.phases.op_phase[one])),
-        "grid": _grid_text(shapes, shapes[example[most]]),
-        "block": _shape_text(np.array([ops.block_x[one], ops.block_y[one], ops.block_z[one]])),
-        "blocks": int(np.prod(shapes[example[most]].astype(np.int64))),
+        "grid": _grid_text(grids, most),
+        "block": _shape_text(shapes.block(codes[:1])[0]),
+        "blocks": int(np.prod(most)),
         "blocks_per_sm": int(fit.blocks_per_sm[at]),
         "waves": _finite(fit.waves[at]),
         "sm_fill": filled,
         "tail_efficiency": _finite(fit.tail_efficiency[at]),
         "occupancy": float(fit.occupancy[at]),
         "limiter": " ".join(limiter_names(int(fit.limiter[at]))),
-        "registers": int(ops.registers[one]),
-        "shared_bytes": int(ops.static_shared_bytes[one]) + int(ops.dynamic_shared_bytes[one]),
+        "registers": int(shapes.registers[at]),
+        "shared_bytes": int(shapes.static_shared_bytes[at]) + int(shapes.dynamic_shared_bytes[at]),
         "idle_sms": int(fit.idle_sms[at]),
         "calls_per_step": view.per_step(len(launches.rows)),
         "time_ns_per_step": round(view.per_step(int(time_ns.sum()))),
         "share": int(time_ns.sum()) / view.kernel_sum_ns if view.kernel_sum_ns else 0.0,
-        "underfills": bool((fit.underfills[launches.at] * time_ns).sum() * 2 > time_ns.sum()),
+        "underfills": bool((fit.underfills[launches.shape] * time_ns).sum() * 2 > time_ns.sum()),
     }
 
 
@@ -131,17 +134,15 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _shape_text(shape: np.ndarray[tuple[int], np.dtype[np.int32]]) -> str:
+def _shape_text(shape: I64) -> str:
     used = [int(n) for n in shape]
     while len(used) > 1 and used[-1] == 1:
         used.pop()
     return "·".join(map(str, used))
 
 
-def _grid_text(
-    shapes: np.ndarray[tuple[int, int], np.dtype[np.int32]], most: np.ndarray[tuple[int], np.dtype[np.int32]]
-) -> str:
+def _grid_text(grids: I64, most: I64) -> str:
     """The most frequent grid, and the range of block counts where it varies."""
-    blocks = shapes.astype(np.int64).prod(axis=1)
+    blocks = grids.prod(axis=1)
     text = _shape_text(most)
     return text if blocks.min() == blocks.max() else f"{text} ({blocks.min()}–{blocks.max()})"

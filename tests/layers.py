@@ -33,7 +33,7 @@ _LAYERS = (
     ("capture", r"capture(\..*)?"),
     (
         "trace",
-        r"trace|event_clock|arrays|load|samples|sqlite_read|adbc_read|arrow_read|unpack|table_source|nsys_\w+|kineto_\w+",
+        r"trace|event_clock|arrays|coded_rows|load|samples|sqlite_read|adbc_read|arrow_read|unpack|table_source|nsys_\w+|kineto_\w+",
     ),
     ("analyzers", r"analyzers\..*"),
     ("reports", r"reports\..*"),

@@ -46,8 +46,8 @@ def test_one_kernel_per_call_would_lose_47(tmp_path: Path, monkeypatch: pytest.M
     def one_per_call(ops: Ops, calls: Calls) -> Ops:
         linked = right(ops, calls)
         kept = np.sort(np.unique(linked.call, return_index=True)[1])
-        columns = {f.name: getattr(linked, f.name)[kept] for f in dataclasses.fields(linked)}
-        return Ops(**columns)
+        columns = {f.name: getattr(linked, f.name) for f in dataclasses.fields(linked)}
+        return Ops(**{name: value if callable(value) else value[kept] for name, value in columns.items()})
 
     monkeypatch.setattr("tracelab.nsys_load.link_calls", one_per_call)
     answer = result("kernels", view(eager_and_replay().save(tmp_path), steps="step"))

@@ -1,27 +1,79 @@
 """Small vectorised building blocks on sorted arrays; no trace knowledge."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.trace import I64
+from tracelab.trace import I32, I64
 
 U64 = NDArray[np.uint64]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def order_by(first: I64, *then: NDArray[np.generic]) -> I64:
-    """Row order by `first`, ties by the `then` columns in turn. Fast where ties are rare."""
-    order = np.argsort(first, kind="stable")
-    ordered = first[order]
-    equal = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(equal) == 0 or not then:
-        return order
-    tied = np.union1d(equal, equal + 1)
-    rows = order[tied]
-    order[tied] = rows[np.lexsort((*(column[rows] for column in reversed(then)), first[rows]))]
+class Column(Protocol):
+    """What can be asked for the values of some rows: an array, or values by the code of each row."""
+
+    def __getitem__(self, rows: I64, /) -> NDArray[Any]: ...
+
+
+@dataclass(frozen=True)
+class ByCode:
+    """A column of which each row has the value of its code."""
+
+    values: NDArray[Any]
+    codes: I32
+
+    def __getitem__(self, rows: I64) -> NDArray[Any]:
+        return self.values[self.codes[rows]]
+
+
+def order_by(first: I64, *then: Column, group: NDArray[np.integer[Any]] | None = None) -> I64 | None:
+    """Row order by `group`, in it by `first`, ties by the `then` columns in turn; None where rows are in that order.
+
+    Fast where the rows are nearly in order and ties are rare, as in a trace.
+    """
+    order, equal = _by_time(first, group)
+    if len(equal) and then:
+        order = np.arange(len(first)) if order is None else order
+        tied = np.union1d(equal, equal + 1)
+        rows = order[tied]
+        keys = [column[rows] for column in reversed(then)]
+        order[tied] = rows[np.lexsort((*keys, first[rows], *([] if group is None else [group[rows]])))]
+        if np.array_equal(rows, order[tied]) and rows_in_order(order):
+            return None
     return order
+
+
+def _by_time(first: I64, group: NDArray[np.integer[Any]] | None) -> tuple[I64 | None, I64]:
+    """Order by group and `first` (None: as it is), and the places, in order, whose next one is equal."""
+    apart = np.zeros(max(len(first) - 1, 0), bool) if group is None else group[1:] != group[:-1]
+    if (first[1:] >= first[:-1])[~apart].all() and (group is None or (group[1:] >= group[:-1]).all()):
+        return None, np.flatnonzero((first[1:] == first[:-1]) & ~apart)
+    order = np.argsort(first, kind="stable")
+    if group is not None:
+        order = order[np.argsort(group[order], kind="stable")]
+        apart = group[order][1:] != group[order][:-1]
+    ordered = first[order]
+    return order, np.flatnonzero((ordered[1:] == ordered[:-1]) & ~apart)
+
+
+def rows_in_order(rows: I64) -> bool:
+    """Whether `rows` counts up by one from 0."""
+    return bool((rows == np.arange(len(rows))).all())
+
+
+def rows_by(first: I64, *then: Column) -> I64:
+    """The row order of `order_by`, written out where rows are in it already."""
+    order = order_by(first, *then)
+    return np.arange(len(first)) if order is None else order
+
+
+def in_order(column: NDArray[Scalar], order: I64 | None) -> NDArray[Scalar]:
+    """The column in the order that `order_by` found; the column itself where that is None."""
+    return column if order is None else column[order]
 
 
 def group_starts(sorted_keys: NDArray[np.generic]) -> I64:
@@ -34,6 +86,12 @@ def group_starts(sorted_keys: NDArray[np.generic]) -> I64:
 def group_sum(values: NDArray[np.int64], starts: I64) -> I64:
     """Sum of each run that begins at `starts`."""
     return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
+
+
+def rows_by_group(ids: I64) -> I64:
+    """The rows of each group behind those of the one before, in their order; `ids` are small numbers from 0 on."""
+    narrow = np.uint16 if len(ids) and int(ids.max()) <= np.iinfo(np.uint16).max else np.int64
+    return np.argsort(ids.astype(narrow, copy=False), kind="stable")  # 16 bits are sorted by counting
 
 
 def group_counts(starts: I64, rows: int) -> I64:
@@ -55,38 +113,65 @@ def lookup(keys_sorted: I64, keys: I64) -> I64:
     return np.where(keys_sorted[at] == keys, at, -1)
 
 
+def first_row_of(keys: I64, asked: I64) -> I64:
+    """First row with each key `asked` in `keys`, -1 where it is missing; without a sort where keys lie close together.
+
+    No key is negative; a negative one that is asked for is missing.
+    """
+    if len(keys) == 0 or len(asked) == 0:
+        return np.full(len(asked), -1, np.int64)
+    low, high = int(keys.min()), int(keys.max())
+    if high - low >= _COUNTABLE_PER_ROW * len(keys) + _COUNTABLE:
+        order = np.argsort(keys, kind="stable")
+        at = lookup(keys[order], asked)
+        return np.where(at >= 0, order[at], -1)
+    rows = np.full(high - low + 2, -1, np.int64)  # the last answers for what is missing
+    rows[keys[::-1] - low] = np.arange(len(keys) - 1, -1, -1)
+    found: I64 = rows[np.where((asked >= low) & (asked <= high), asked - low, high - low + 1)]
+    return found
+
+
 def group_ids(columns: Sequence[NDArray[np.integer[Any] | np.bool_]]) -> tuple[I64, I64]:
     """Dense group number of each row by all `columns`, in their lexicographic order, and the first row of every group.
 
-    One column after the other joins the key, which stays dense: no sort where the values lie close together.
+    One column after the other joins the key, which is kept small: no sort where the values lie close together.
     """
     rows = len(columns[0])
-    ids, count = np.zeros(rows, np.int64), 1
+    limit = min(_COUNTABLE, _COUNTABLE_PER_ROW * rows)
+    ids, width = np.zeros(rows, np.int64), 1
     for column in columns:
-        values, width = _dense(column)
-        ids, count = _densified(ids * width + values, count * width)
+        values, values_width = _from_zero(column, limit)
+        if values_width == 1:
+            continue
+        if width * values_width > limit:
+            ids, width = _densified(ids, width, limit)
+        ids, width = ids * values_width + values, width * values_width
+    ids, count = _densified(ids, width, limit)
     first = np.empty(count if rows else 0, np.int64)
     first[ids[::-1]] = np.arange(rows - 1, -1, -1)
     return ids, first
 
 
 _COUNTABLE = 1 << 22  # keys up to here are counted in a table of 32 MB
+_COUNTABLE_PER_ROW = 8  # beyond it sorting the rows is faster than such a table
 
 
-def _dense(column: NDArray[np.integer[Any] | np.bool_]) -> tuple[I64, int]:
+def _from_zero(column: NDArray[np.integer[Any] | np.bool_], limit: int) -> tuple[I64, int]:
     """The column as numbers 0 … width − 1 in the same order."""
     if len(column) == 0:
         return np.zeros(0, np.int64), 1
     low, high = int(column.min()), int(column.max())
-    if high - low < _COUNTABLE:
+    if high - low < limit:
         return column.astype(np.int64) - low, high - low + 1
     distinct, values = np.unique(column, return_inverse=True)
     return values.astype(np.int64), len(distinct)
 
 
-def _densified(keys: I64, width: int) -> tuple[I64, int]:
+def _densified(keys: I64, width: int, limit: int) -> tuple[I64, int]:
     """Keys below `width` as the dense numbers 0 … count − 1 in the same order, and how many there are."""
-    if width > _COUNTABLE:
+    if width == 1:
+        return keys, 1
+    if width > limit:
         distinct, ids = np.unique(keys, return_inverse=True)
         return ids.astype(np.int64), len(distinct)
     present = np.bincount(keys, minlength=width) > 0

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import ipc
 
+from tracelab.coded_rows import CodedRows, code_rows
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
 from tracelab.table_source import NULL, Coded, coded
@@ -51,6 +52,17 @@ class ArrowTables:
         present = set(table.column_names)
         missing = np.full(table.num_rows, NULL, np.int64)
         return {name: _ints(table.column(name)) if name in present else missing.copy() for name in spec.ints}
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has; 0 where there is none."""
+        return int(self._table(TableSpec(table, ()), ()).num_rows)
+
+    def coded_ints(
+        self, spec: TableSpec, columns: Sequence[str], together: Sequence[str]
+    ) -> tuple[dict[str, I64], CodedRows]:
+        """Integer columns of `spec`, those of `together` by their distinct rows."""
+        found = self.ints(TableSpec(spec.name, (*columns, *together)))
+        return {name: found[name] for name in columns}, code_rows({name: found[name] for name in together})
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column; all None where the table lacks it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.arrays import order_by
+from tracelab.arrays import rows_by
 from tracelab.errors import InputError
 from tracelab.event_clock import Clock
 from tracelab.failures import is_graph_launch, strip_version
@@ -118,7 +118,7 @@ def _calls(raw: dict[str, I64], codes: I32, who: Identities, clock: Clock) -> tu
     end = np.where(timed(end), end, start)
     order = np.flatnonzero(keep)
     driver, name = raw["driver"] == 1, codes[raw["name"]]
-    order = order[order_by(start[keep], end[keep], thread[keep], raw["correlation"][keep], name[keep], driver[keep])]
+    order = order[rows_by(start[keep], end[keep], thread[keep], raw["correlation"][keep], name[keep], driver[keep])]
     calls = Calls(
         start=start[order],
         end=end[order],
@@ -173,7 +173,7 @@ def _overheads(raw: dict[str, I64], codes: I32, who: Identities, clock: Clock) -
     keep = timed(start) & timed(end) & (end > start)
     start, end = start[keep], end[keep]
     thread, name = who.thread[raw["thread"][keep]], codes[raw["name"][keep]]
-    order = order_by(start, end, thread, name)
+    order = rows_by(start, end, thread, name)
     return Overheads(start[order], end[order], who.thread_process[thread][order], thread[order], name[order])
 
 

@@ -5,16 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import lookup, order_by
+from tracelab.arrays import lookup, rows_by
+from tracelab.coded_rows import code_rows
 from tracelab.event_clock import Clock
 from tracelab.nsys_ops import link_calls
 from tracelab.table_source import NULL, timed
-from tracelab.trace import ABSENT, I32, I64, Bool, Calls, Loss, Ops
+from tracelab.trace import ABSENT, I32, I64, Bool, Calls, Loss, Ops, Shapes
 
 _INT32_MAX = int(np.iinfo(np.int32).max)
 _NODE_BITS = 32  # a graph node id is graph id << 32 | node; older versions of CUPTI count nodes from 0 in each graph
 _UNTOLD_NODE = 0
-_SHAPES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_SHAPES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared")
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def read_work(raw: dict[str, I64], names: I32, calls: Calls, replays: Bool, cloc
 
 def _table(raw: dict[str, I64], start: I64, end: I64, names: I32, device: I32, process: I32, correlation: I64) -> Ops:
     node = _nodes(raw["graph"], raw["node"])
-    order = order_by(start, end, process, device, raw["stream"], correlation, node, raw["kind"], names)
-    shared = _small(raw["shared"][order], 0)
+    order = rows_by(start, end, process, device, raw["stream"], correlation, node, raw["kind"], names)
+    shapes = _shapes({name: column[order] for name, column in raw.items() if name in _SHAPES})
     return Ops(
         kind=raw["kind"][order].astype(np.uint8),
         start=start[order],
@@ -66,12 +67,17 @@ def _table(raw: dict[str, I64], start: I64, end: I64, names: I32, device: I32, p
         name=names[order],
         call=np.full(len(order), ABSENT, np.int64),
         graph_node=node[order],
-        registers=_small(raw["registers"][order], ABSENT),
-        static_shared_bytes=np.zeros(len(order), np.int32),
-        dynamic_shared_bytes=shared,  # Kineto writes the sum of both
         bytes=np.maximum(raw["bytes"][order], 0),
-        **{name: _small(raw[name][order], 0) for name in _SHAPES},
+        read_shapes=lambda: shapes,
     )
+
+
+def _shapes(raw: dict[str, I64]) -> Shapes:
+    columns = {name: np.clip(raw[name], ABSENT if name == "registers" else 0, _INT32_MAX) for name in _SHAPES}
+    coded = code_rows(columns)
+    found = {name: values.astype(np.int32) for name, values in coded.distinct.items()}
+    shared = found.pop("shared")  # Kineto writes the sum of both
+    return Shapes(coded.codes, **found, static_shared_bytes=np.zeros_like(shared), dynamic_shared_bytes=shared)
 
 
 def _nodes(graph: I64, node: I64) -> I64:
@@ -109,7 +115,3 @@ def _processes(correlation: I64, device: I64, calls: Calls) -> tuple[I32, Bool]:
         there = owner[sure & (device == code)]
         owner[~sure & (device == code)] = np.bincount(there).argmax() if len(there) else 0
     return owner, ambiguous
-
-
-def _small(column: I64, least: int) -> I32:
-    return np.clip(column, least, _INT32_MAX).astype(np.int32)

@@ -1,13 +1,15 @@
 """Opens whatever the user names: recognised by content, never by its name alone."""
 
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 
 from tracelab.capture.export import EXPORTABLE_SUFFIXES, export_report
 from tracelab.errors import InputError
 from tracelab.kineto_load import load_kineto
 from tracelab.kineto_read import is_kineto
-from tracelab.nsys_load import load_nsys, load_nsys_sqlite
+from tracelab.nsys_load import load_nsys
+from tracelab.nsys_sqlite import load_nsys_sqlite
 from tracelab.trace import Trace
 from tracelab.unpack import compression, unpacked, unpacked_head
 
@@ -27,7 +29,8 @@ def load_trace(path: Path, nsys: str | None = None) -> Trace:
             return load_trace(path / _RUN_FOLDER_TRACE, nsys)
         from tracelab.arrow_read import open_folder  # brings pyarrow, which a SQLite export does not need
 
-        return load_nsys(open_folder(path), path)
+        folder = open_folder(path)
+        return load_nsys(folder, path, lambda: nullcontext(folder))
     head = _head(path)
     packed = compression(head)
     if packed is None or (packed == "gzip" and is_kineto(head)):  # the reader of PyTorch traces unpacks as it goes
@@ -39,15 +42,15 @@ def load_trace(path: Path, nsys: str | None = None) -> Trace:
 
 def _load_file(file: Path, head: bytes, shown_as: Path, nsys: str | None) -> Trace:
     if head.startswith(_SQLITE_MAGIC):
-        return load_nsys_sqlite(file, shown_as)
+        return load_nsys_sqlite(file, shown_as, stays=file == shown_as)
     if is_kineto(head):
         return dataclasses.replace(load_kineto(file), path=str(shown_as))
     if head.startswith(_STREAM_MARK):
         from tracelab.arrow_read import open_streams
 
-        return load_nsys(open_streams(file), shown_as)
+        return load_nsys(open_streams(file), shown_as, None)
     if shown_as.name.endswith(EXPORTABLE_SUFFIXES) and head:
-        return load_nsys_sqlite(export_report(file, nsys), shown_as)
+        return load_nsys_sqlite(export_report(file, nsys), shown_as, stays=False)
     what = "an empty file" if not head else "no export of a kind that is known"
     raise InputError(
         f"{shown_as}: {what}; give the .nsys-rep of nsys, or its export made with: nsys export -t sqlite "

@@ -3,11 +3,13 @@
 Only columns of times are touched, so that every span stays what it is to the nanosecond.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracelab import nsys_tables as tables
+from tracelab.coded_rows import CodedRows
 from tracelab.event_clock import Clock
 from tracelab.nsys_tables import TableSpec
 from tracelab.table_source import NULL, Coded, TableSource, timed
@@ -44,6 +46,17 @@ class FromFirstEvent:
         """The integer columns of `spec`, its times moved."""
         columns = self.utc.ints(spec)
         return {name: self._moved(column) if name in _TIMES else column for name, column in columns.items()}
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has."""
+        return self.utc.rows(table)
+
+    def coded_ints(
+        self, spec: TableSpec, columns: Sequence[str], together: Sequence[str]
+    ) -> tuple[dict[str, I64], CodedRows]:
+        """The same, those of `together` by their distinct rows; no times are among these."""
+        found, coded = self.utc.coded_ints(spec, columns, together)
+        return {name: self._moved(column) if name in _TIMES else column for name, column in found.items()}, coded
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column in row order."""

@@ -54,12 +54,12 @@ def read_driver(source: TableSource) -> str | None:
 def device_map(
     source: TableSource, gpus: list[tuple[Gpu, int | None]], raw: RawOps, identities: Identities
 ) -> tuple[tuple[Gpu, ...], I32, Notes]:
-    """The GPUs that did work, the row of each GPU op among them, and notes: where the mapping had to be guessed, and
-    on rows that no GPU ran.
+    """The GPUs that did work, the row of each place of `raw` among them, and notes: where the mapping had to be
+    guessed, and on rows that no GPU ran.
 
     deviceId is the CUDA ordinal inside its process, not the id of the GPU table.
     """
-    pid, ordinal = raw.columns["globalPid"], raw.columns["deviceId"]
+    pid, ordinal = raw.places.distinct["globalPid"], raw.places.distinct["deviceId"]
     pairs, rows = group_ids([pid, ordinal])
     declared = _declared(source)
     found, guessed = [], False

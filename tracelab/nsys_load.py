@@ -1,15 +1,14 @@
-"""Loads an nsys SQLite export into the trace model."""
+"""Loads an nsys export into the trace model."""
 
-import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tracelab import nsys_tables as tables
-from tracelab.adbc_read import LargeTables
-from tracelab.arrays import order_by
+from tracelab.arrays import ByCode, in_order, order_by, rows_by
+from tracelab.coded_rows import CodedRows
 from tracelab.errors import InputError
 from tracelab.failures import strip_version
 from tracelab.kernel_names import escape
@@ -19,7 +18,7 @@ from tracelab.nsys_gpus import device_map, read_driver, read_gpus
 from tracelab.nsys_nvtx import Marks, RawRanges, read_nvtx
 from tracelab.nsys_ops import RawOps, link_calls, read_ops
 from tracelab.nsys_raw import Identities, Names, read_strings
-from tracelab.sqlite_read import open_readonly
+from tracelab.nsys_shapes import Reopened, reader_of_shapes
 from tracelab.table_source import NULL, TableSource, timed
 from tracelab.trace import ABSENT, I32, I64, SUM_LIMIT_NS, Calls, Diagnostic, GraphNodes, Overheads, Trace
 
@@ -32,19 +31,11 @@ _FINISHED = ("TARGET_INFO_GPU", "ANALYSIS_DETAILS", tables.SYSTEM_ENV.name, tabl
 _NEWEST_SCHEMA = 3  # major versions seen: 2 (nsys 2022.1) and 3 (nsys 2022.4 to 2026.2)
 
 
-def load_nsys_sqlite(path: Path, shown_as: Path | None = None) -> Trace:
-    """Load `path`, named `shown_as` on pages. Raises InputError for no nsys export, or one that was not finished."""
-    with open_readonly(path) as connection:
-        try:
-            return load_nsys(LargeTables(connection), shown_as or path)
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"{path}: not a readable SQLite export ({error}); export the report again.") from error
-        except UnicodeDecodeError as error:  # SQLite's own message repeats the bytes of a damaged name
-            raise InputError(f"{path}: not a readable SQLite export; export the report again.") from error
+def load_nsys(source: TableSource, path: Path, again: Reopened | None) -> Trace:
+    """The trace in the tables of `source`, named `path`. Raises InputError for no nsys export, or an unfinished one.
 
-
-def load_nsys(source: TableSource, path: Path) -> Trace:
-    """The trace in the tables of `source`, named `path`. Raises InputError for no nsys export, or an unfinished one."""
+    What not every analyzer needs is read when it is asked for, with `again`; without it, at once.
+    """
     _require_export(source, path)
     names = Names(read_strings(source))
     raw = _read(source, names)
@@ -52,8 +43,8 @@ def load_nsys(source: TableSource, path: Path) -> Trace:
         moved = from_first_event(source)
         if moved is not None:
             names = Names(read_strings(moved))
-            return _trace(moved, names, _read(moved, names), path)
-    return _trace(source, names, raw, path)
+            return _trace(moved, names, _read(moved, names), path, again)
+    return _trace(source, names, raw, path, again)
 
 
 def _require_export(source: TableSource, path: Path) -> None:
@@ -69,13 +60,16 @@ def _require_export(source: TableSource, path: Path) -> None:
 
 @dataclass(frozen=True)
 class _Raw:
-    """Every event table as read, in file order, with provisional name codes."""
+    """Every event table as read, in file order, with provisional name codes.
+
+    `call_kinds` has class, thread, return value and name of each call.
+    """
 
     ops: RawOps
     ranges: RawRanges
     marks: Marks
     calls: Columns
-    call_names: I32
+    call_kinds: CodedRows
     overheads: Columns
     overhead_names: I32
     nodes: Columns
@@ -83,14 +77,14 @@ class _Raw:
 
 def _read(source: TableSource, names: Names) -> _Raw:
     ranges, marks = read_nvtx(source, names)
-    calls = _only_api_classes(source.ints(tables.RUNTIME))
+    calls, kinds = _read_calls(source, names)
     overheads = source.ints(tables.OVERHEAD)
     return _Raw(
         ops=read_ops(source, names),
         ranges=ranges,
         marks=marks,
-        call_names=names.by_id(calls.pop("nameId"), strip_version),
         calls=calls,
+        call_kinds=kinds,
         overhead_names=names.by_id(overheads.pop("nameId")),
         overheads=overheads,
         nodes=_graph_nodes(source),
@@ -99,20 +93,20 @@ def _read(source: TableSource, names: Names) -> _Raw:
 
 def _identities(raw: _Raw) -> Identities:
     identities = Identities()
-    tables_with_threads = (raw.calls, raw.ranges.columns, raw.overheads, raw.nodes)
+    with_threads = (raw.call_kinds.distinct, raw.ranges.kinds.distinct, raw.overheads, raw.nodes)
     identities.collect(
-        threads=[table["globalTid"] for table in tables_with_threads], processes=[raw.ops.columns["globalPid"]]
+        threads=[table["globalTid"] for table in with_threads], processes=[raw.ops.places.distinct["globalPid"]]
     )
     return identities
 
 
-def _trace(source: TableSource, names: Names, raw: _Raw, path: Path) -> Trace:
+def _trace(source: TableSource, names: Names, raw: _Raw, path: Path, again: Reopened | None) -> Trace:
     identities, sort = _identities(raw), names.finish()
-    calls = _calls(raw.calls, sort(raw.call_names), identities)
+    calls = _calls(raw.calls, raw.call_kinds, sort, identities)
     _require_summable(raw.ops, path)
     gpus, notes = read_gpus(source)
     devices, op_device, mapping_notes = device_map(source, gpus, raw.ops, identities)
-    ops = link_calls(raw.ops.finish(sort, identities, op_device), calls)
+    ops = link_calls(raw.ops.finish(sort, identities, op_device, reader_of_shapes(source, again)), calls)
     return Trace(
         path=str(path),
         format=source.format,
@@ -134,7 +128,7 @@ def _trace(source: TableSource, names: Names, raw: _Raw, path: Path) -> Trace:
         loss=raw.ops.loss,
         notes=(*_schema_notes(source), *notes, *mapping_notes, *raw.ranges.notes, *raw.marks.notes),
         driver=read_driver(source),
-        events=count_events(source, raw.calls),
+        events=count_events(source, len(calls), bool((raw.call_kinds.distinct["returnValue"] != NULL).any())),
     )
 
 
@@ -144,12 +138,18 @@ def _require_summable(ops: RawOps, path: Path) -> None:
         raise InputError(f"{path}: the times of its GPU work are damaged: they add up to centuries; export it again.")
 
 
-def _only_api_classes(raw: Columns) -> Columns:
+def _read_calls(source: TableSource, names: Names) -> tuple[Columns, CodedRows]:
+    kinds = ("eventClass", "globalTid", "nameId", "returnValue")
+    raw, coded = source.coded_ints(tables.RUNTIME, ("start", "end", "correlationId"), kinds)
     # Class 67 repeats a call for its backtrace (same correlation id, return value 0 even if the call failed).
-    event_class = raw["eventClass"]
-    keep = (event_class == 0) | (event_class == 1) | (event_class == NULL)
-    keep &= timed(raw["start"]) & (raw["end"] != NULL)
-    return raw if keep.all() else {name: column[keep] for name, column in raw.items()}
+    event_class = coded.distinct["eventClass"]
+    api = (event_class == 0) | (event_class == 1) | (event_class == NULL)
+    keep = api[coded.codes] & timed(raw["start"]) & (raw["end"] != NULL)
+    coded = coded.kept(keep)
+    given = dict(coded.distinct)
+    given["name"] = names.by_id(given.pop("nameId"), strip_version).astype(np.int64)
+    columns = raw if keep.all() else {name: column[keep] for name, column in raw.items()}
+    return columns, CodedRows(coded.codes, given)
 
 
 def _plausible_end(start: I64, end: I64) -> I64:
@@ -157,20 +157,22 @@ def _plausible_end(start: I64, end: I64) -> I64:
     return np.where((end < start) | ~timed(end), start, end)
 
 
-def _calls(raw: Columns, names: I32, identities: Identities) -> Calls:
-    thread = identities.thread_codes(raw["globalTid"])
+def _calls(raw: Columns, kinds: CodedRows, sort: Callable[[I32], I32], identities: Identities) -> Calls:
+    kind = kinds.distinct
+    thread, name = identities.thread_codes(kind["globalTid"]), sort(kind["name"].astype(np.int32))
     end = _plausible_end(raw["start"], raw["end"])
-    order = order_by(raw["start"], end, thread, raw["correlationId"], names)
-    returned = raw["returnValue"]
+    order = order_by(raw["start"], end, ByCode(thread, kinds.codes), raw["correlationId"], ByCode(name, kinds.codes))
+    code = in_order(kinds.codes, order)
+    returned = kind["returnValue"]
     return Calls(
-        start=raw["start"][order],
-        end=end[order],
-        process=identities.thread_process[thread][order],
-        thread=thread[order],
-        correlation=raw["correlationId"][order],
-        name=names[order],
-        return_value=np.where(returned == NULL, 0, returned)[order],
-        driver=raw["eventClass"][order] == 1,
+        start=in_order(raw["start"], order),
+        end=in_order(end, order),
+        process=identities.thread_process[thread][code],
+        thread=thread[code],
+        correlation=in_order(raw["correlationId"], order),
+        name=name[code],
+        return_value=np.where(returned == NULL, 0, returned)[code],
+        driver=(kind["eventClass"] == 1)[code],
     )
 
 
@@ -178,7 +180,7 @@ def _overheads(raw: Columns, names: I32, identities: Identities) -> Overheads:
     keep = timed(raw["start"]) & timed(raw["end"]) & (raw["end"] > raw["start"])
     thread = identities.thread_codes(raw["globalTid"])[keep]
     start, end, name = raw["start"][keep], raw["end"][keep], names[keep]
-    order = order_by(start, end, thread, name)
+    order = rows_by(start, end, thread, name)
     process = identities.thread_process[thread]
     return Overheads(start[order], end[order], process[order], thread[order], name[order])
 
@@ -194,7 +196,7 @@ def _nodes(raw: Columns, identities: Identities) -> GraphNodes:
     thread = identities.thread_codes(raw["globalTid"])
     origin = raw["originalGraphNodeId"]
     origin = np.where((origin == NULL) | (origin == 0), ABSENT, origin)
-    order = order_by(raw["start"], raw["graphNodeId"], origin, thread)
+    order = rows_by(raw["start"], raw["graphNodeId"], origin, thread)
     return GraphNodes(raw["start"][order], thread[order], raw["graphNodeId"][order], origin[order])
 
 

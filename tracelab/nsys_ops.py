@@ -1,77 +1,91 @@
 """GPU work of an nsys export: kernel, copy, memset and graph rows as one table, joined to their launching calls."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracelab import nsys_tables as tables
-from tracelab.arrays import lookup, order_by
+from tracelab.arrays import ByCode, first_row_of, in_order, order_by
+from tracelab.coded_rows import CodedRows, merged
 from tracelab.nsys_raw import Identities, Names
 from tracelab.table_source import NULL, TableSource, timed
-from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, MEMCPY, MEMSET, Bool, Calls, Loss, Ops
+from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, MEMCPY, MEMSET, Bool, Calls, Loss, Ops, Shapes
 
-_SHAPE = {
-    "grid_x": "gridX", "grid_y": "gridY", "grid_z": "gridZ", "block_x": "blockX", "block_y": "blockY",
-    "block_z": "blockZ", "registers": "registersPerThread", "static_shared_bytes": "staticSharedMemory",
-    "dynamic_shared_bytes": "dynamicSharedMemory",
-}  # fmt: skip
+_TIMES = ("start", "end", "correlationId")
+_PLACE = ("globalPid", "deviceId", "contextId", "streamId", "graphNodeId")
 _INT32_MAX = int(np.iinfo(np.int32).max)
 
 
 @dataclass(frozen=True)
 class RawOps:
-    """GPU rows as read, in file order, with provisional name codes. `host_rows` were left out: they name no device."""
+    """GPU rows as read, in file order. `places` are the columns of _PLACE with `kind` and provisional name codes.
+
+    `keep` marks the rows of the file that were not left out, `host_rows` were: they name no device.
+    """
 
     columns: dict[str, I64]
-    names: I32
+    places: CodedRows
+    keep: Bool
     loss: Loss
     host_rows: int = 0
 
-    def finish(self, sort: Callable[[I32], I32], identities: Identities, device: I32) -> Ops:
-        """Final codes and order; `call` is still unset."""
-        raw, names = self.columns, sort(self.names)
-        process = identities.process_codes(raw["globalPid"])
-        stream = _stream_codes(process, device, raw["contextId"], raw["streamId"])
-        correlation = np.where(raw["correlationId"] == NULL, ABSENT, raw["correlationId"] & 0xFFFFFFFF)
+    def finish(
+        self,
+        sort: Callable[[I32], I32],
+        identities: Identities,
+        device: I32,
+        shapes: Callable[[Bool, I64 | None], Callable[[], Shapes]],
+    ) -> Ops:
+        """Final codes and order; `device` is that of each place, `call` is still unset.
+
+        `shapes` makes the reader of launch shapes of the rows that were kept, and their order.
+        """
+        raw, place, codes = self.columns, self.places.distinct, self.places.codes
+        names = sort(place["name"].astype(np.int32))
+        process = identities.process_codes(place["globalPid"])
+        stream = _stream_codes(process, device, place["contextId"], place["streamId"])
+        node, kind = place["graphNodeId"], place["kind"]
+        correlation = raw["correlationId"]
+        correlation = np.where(correlation == NULL, ABSENT, correlation & 0xFFFFFFFF)
+        before, after = (process, device, stream), (node, kind, names)
         order = order_by(
-            raw["start"], raw["end"], process, device, stream, correlation, raw["graphNodeId"], raw["kind"],
-            names,
+            raw["start"], raw["end"], *(ByCode(column, codes) for column in before), correlation,
+            *(ByCode(column, codes) for column in after),
         )  # fmt: skip
-        node = raw["graphNodeId"][order]
+        code = in_order(codes, order)
         return Ops(
-            kind=raw["kind"][order].astype(np.uint8),
-            start=raw["start"][order],
-            end=raw["end"][order],
-            process=process[order],
-            device=device[order],
-            stream=stream[order],
-            correlation=correlation[order],
-            name=names[order],
-            call=np.full(len(order), ABSENT, np.int64),
-            graph_node=np.where(node == NULL, ABSENT, node),
-            bytes=np.maximum(raw["bytes"][order], 0),
-            **{ours: _small(raw[theirs][order]) for ours, theirs in _SHAPE.items()},
+            kind=kind.astype(np.uint8)[code],
+            start=in_order(raw["start"], order),
+            end=in_order(raw["end"], order),
+            process=process[code],
+            device=device[code],
+            stream=stream[code],
+            correlation=in_order(correlation, order),
+            name=names[code],
+            call=np.full(len(code), ABSENT, np.int64),
+            graph_node=np.where(node == NULL, ABSENT, node)[code],
+            bytes=np.maximum(in_order(raw["bytes"], order), 0),
+            read_shapes=shapes(self.keep, order),
         )
 
 
 def read_ops(source: TableSource, names: Names) -> RawOps:
     """Every row of GPU work that has usable times."""
-    parts = [_kernels(source, names), _copies(source, names), _memsets(source, names)]
-    parts.append(_graphs(source, names))
-    columns = {name: _join([part[0] for part in parts], name) for name in _ALL}
-    columns["graphNodeId"][columns["graphNodeId"] == 0] = NULL  # 2019 exports wrote the default 0 in place of NULL
-    codes = np.concatenate([part[1] for part in parts])
+    parts = [_kernels(source, names), _copies(source, names), _memsets(source, names), _graphs(source, names)]
+    parts = [part for part in parts if len(part[1])] or parts[:1]
+    columns = {name: _join([part[0][name] for part in parts]) for name in (*_TIMES, "bytes")}
+    places = merged([part[1] for part in parts])
     start, end = columns["start"], columns["end"]
     untimed = ~(timed(start) & timed(end)) | ((start == 0) & (end == 0))
     inverted = ~untimed & (end < start)
-    on_host = ~(untimed | inverted | _on_a_device(columns["deviceId"]))
+    on_host = ~(untimed | inverted | _on_a_device(places.distinct["deviceId"])[places.codes])
     keep = ~(untimed | inverted | on_host)
     loss = Loss(untimed=int(untimed.sum()), inverted=int(inverted.sum()))
     if not keep.all():
-        columns, codes = {name: column[keep] for name, column in columns.items()}, codes[keep]
-    return RawOps(columns, codes, loss, int(on_host.sum()))
+        columns = {name: column[keep] for name, column in columns.items()}
+    return RawOps(columns, places.kept(keep), keep, loss, int(on_host.sum()))
 
 
 def _on_a_device(ordinal: I64) -> Bool:
@@ -81,7 +95,7 @@ def _on_a_device(ordinal: I64) -> Bool:
 
 
 def _stream_codes(process: I32, device: I32, context: I64, stream: I64) -> I64:
-    """Stream ids that are unique within a process and device: two contexts there may use the same ids.
+    """Stream ids of places that are unique within a process and device: two contexts there may use the same ids.
 
     The streams of the context with the lowest id keep their ids, those of the n-th after it have n << 32 added.
     """
@@ -98,54 +112,60 @@ def _stream_codes(process: I32, device: I32, context: I64, stream: I64) -> I64:
 
 def link_calls(ops: Ops, calls: Calls) -> Ops:
     """Join by (process, correlation id); never by the correlation id alone, which every process counts anew."""
-    call_key = (calls.process.astype(np.int64) << 32) | (calls.correlation & 0xFFFFFFFF)
-    order = np.argsort(call_key, kind="stable")
-    key = (ops.process.astype(np.int64) << 32) | ops.correlation
-    at = lookup(call_key[order], key)
-    call = np.where((at >= 0) & (ops.correlation >= 0), order[at] if len(order) else ABSENT, ABSENT)
+    correlation = calls.correlation & 0xFFFFFFFF
+    low, high = (int(correlation.min()), int(correlation.max())) if len(calls) else (0, 0)
+    width = high - low + 1  # each process has a stretch of keys of its own
+    known = (ops.correlation >= low) & (ops.correlation <= high)
+    key = np.where(known, ops.process.astype(np.int64) * width + (ops.correlation - low), ABSENT)
+    call = first_row_of(calls.process.astype(np.int64) * width + (correlation - low), key)
     return dataclasses.replace(ops, call=call)
 
 
-_ALL = ("kind", *tables.KERNEL.ints[:7], "graphNodeId", "bytes", *_SHAPE.values())
+def _join(parts: Sequence[I64]) -> I64:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _join(parts: list[dict[str, I64]], name: str) -> I64:
-    empty = {"graphNodeId": NULL}.get(name, 0)
-    return np.concatenate([p[name] if name in p else np.full(len(p["start"]), empty, np.int64) for p in parts])
+def _placed(coded: CodedRows, kind: int, names: I32, node: I64 | None = None) -> CodedRows:
+    """The columns of _PLACE of one table, with the kind of work and the name of each distinct row."""
+    given = coded.distinct
+    # 2019 exports wrote the default 0 in place of NULL.
+    found = given["graphNodeId"] if node is None else node
+    columns = {name: given[name] for name in _PLACE if name != "graphNodeId"}
+    columns["graphNodeId"] = np.where(found == 0, NULL, found)
+    return CodedRows(
+        coded.codes, {**columns, "kind": np.full(coded.count, kind, np.int64), "name": names.astype(np.int64)}
+    )
 
 
-def _with_kind(raw: dict[str, I64], kind: int) -> dict[str, I64]:
-    return {**raw, "kind": np.full(len(raw["start"]), kind, np.int64)}
+def _with_bytes(columns: dict[str, I64]) -> dict[str, I64]:
+    return columns if "bytes" in columns else {**columns, "bytes": np.zeros(len(columns["start"]), np.int64)}
 
 
-def _kernels(source: TableSource, names: Names) -> tuple[dict[str, I64], I32]:
-    raw = source.ints(tables.KERNEL)
-    demangled, short = raw.pop("demangledName"), raw.pop("shortName")
+def _kernels(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
+    columns, coded = source.coded_ints(tables.KERNEL, _TIMES, (*_PLACE, "demangledName", "shortName"))
+    demangled, short = coded.distinct["demangledName"], coded.distinct["shortName"]
     codes = names.by_id(np.where(demangled == NULL, short, demangled))
-    return _with_kind(raw, KERNEL), codes
+    return _with_bytes(columns), _placed(coded, KERNEL, codes)
 
 
-def _copies(source: TableSource, names: Names) -> tuple[dict[str, I64], I32]:
-    raw = source.ints(tables.MEMCPY)
-    kinds, inverse = np.unique(raw.pop("copyKind"), return_inverse=True)
+def _copies(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
+    columns, coded = source.coded_ints(tables.MEMCPY, (*_TIMES, "bytes"), (*_PLACE, "copyKind"))
+    kinds, inverse = np.unique(coded.distinct["copyKind"], return_inverse=True)
     labels = [f"memcpy {tables.COPY_KINDS.get(int(kind), '')}".strip() for kind in kinds]
-    return _with_kind(raw, MEMCPY), names.by_text(labels)[inverse]
+    return columns, _placed(coded, MEMCPY, names.by_text(labels)[inverse])
 
 
-def _memsets(source: TableSource, names: Names) -> tuple[dict[str, I64], I32]:
-    raw = source.ints(tables.MEMSET)
-    return _with_kind(raw, MEMSET), np.repeat(names.by_text(["memset"]), len(raw["start"]))
+def _memsets(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
+    columns, coded = source.coded_ints(tables.MEMSET, (*_TIMES, "bytes"), _PLACE)
+    return columns, _placed(coded, MEMSET, np.repeat(names.by_text(["memset"]), coded.count))
 
 
-def _graphs(source: TableSource, names: Names) -> tuple[dict[str, I64], I32]:
-    raw = source.ints(tables.GRAPH_TRACE)
-    graph_id, exec_id = raw.pop("graphId"), raw.pop("graphExecId")
+def _graphs(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
+    ids = ("graphId", "graphExecId")
+    columns, coded = source.coded_ints(tables.GRAPH_TRACE, _TIMES, (*_PLACE, *ids))
+    graph_id, exec_id = (coded.distinct[name] for name in ids)
     graph = np.where(exec_id == NULL, graph_id, exec_id)
     unique, inverse = np.unique(graph, return_inverse=True)
     labels = ["CUDA_graph" if g == NULL else f"CUDA_graph_{g}" for g in unique]  # one word: names are shortened
-    raw["graphNodeId"] = np.where(graph == NULL, NULL, graph << 32)
-    return _with_kind(raw, GRAPH), names.by_text(labels)[inverse]
-
-
-def _small(column: I64) -> I32:
-    return np.clip(column, 0, _INT32_MAX).astype(np.int32)
+    node = np.where(graph == NULL, NULL, graph << 32)
+    return _with_bytes(columns), _placed(coded, GRAPH, names.by_text(labels)[inverse], node)

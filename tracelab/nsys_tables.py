@@ -18,13 +18,11 @@ class TableSpec:
 
 _GPU_WORK = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
 
-KERNEL = TableSpec(
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    (
-        *_GPU_WORK, "demangledName", "shortName", "graphNodeId", "registersPerThread", "gridX", "gridY", "gridZ",
-        "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory",
-    ),
+SHAPE = (
+    "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread", "staticSharedMemory",
+    "dynamicSharedMemory",
 )  # fmt: skip
+KERNEL = TableSpec("CUPTI_ACTIVITY_KIND_KERNEL", (*_GPU_WORK, "demangledName", "shortName", "graphNodeId", *SHAPE))
 MEMCPY = TableSpec("CUPTI_ACTIVITY_KIND_MEMCPY", (*_GPU_WORK, "graphNodeId", "bytes", "copyKind"))
 MEMSET = TableSpec("CUPTI_ACTIVITY_KIND_MEMSET", (*_GPU_WORK, "graphNodeId", "bytes"))
 GRAPH_TRACE = TableSpec("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*_GPU_WORK, "graphId", "graphExecId"))

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -12,6 +12,7 @@ from urllib.parse import quote
 import numpy as np
 
 from tracelab.capture.settled import settled
+from tracelab.coded_rows import CodedRows, code_rows
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
 from tracelab.table_source import NULL, Coded, coded
@@ -47,6 +48,18 @@ class SqliteTables:
         columns = {name: np.ascontiguousarray(matrix[:, i]) for i, name in enumerate(wanted)}
         lacking = {name: np.full(len(matrix), NULL, np.int64) for name in spec.ints if name not in present}
         return columns | lacking
+
+    def rows(self, table: str) -> int:
+        """How many rows a table or view has; 0 where there is none."""
+        spec = TableSpec(table, ())
+        return count_rows(self.connection, spec) if present_columns(self.connection, spec) else 0
+
+    def coded_ints(
+        self, spec: TableSpec, columns: Sequence[str], together: Sequence[str]
+    ) -> tuple[dict[str, I64], CodedRows]:
+        """Integer columns of `spec`, those of `together` by their distinct rows."""
+        found = self.ints(TableSpec(spec.name, (*columns, *together)))
+        return {name: found[name] for name in columns}, code_rows({name: found[name] for name in together})
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column in row order; all None where the file lacks the column."""

@@ -182,6 +182,7 @@ def _runs(phase: I32) -> I64:
 def _table(view: View, example: I64, *, ordered: bool, run: I64, calls: F64, time_ns: F64, behind_ns: F64) -> Places:
     ops = view.trace.ops
     names = tuple(view.trace.names[int(code)] for code in ops.name[example])
+    shape = ops.shapes.code[example]
     distinct = list(dict.fromkeys(names))
     family = dict(zip(distinct, classify(distinct).families, strict=True))
     return Places(
@@ -193,7 +194,7 @@ def _table(view: View, example: I64, *, ordered: bool, run: I64, calls: F64, tim
         calls=calls,
         time_ns=time_ns,
         behind_ns=behind_ns,
-        grid=np.stack([ops.grid_x[example], ops.grid_y[example], ops.grid_z[example]], axis=1).astype(np.int64),
-        block=np.stack([ops.block_x[example], ops.block_y[example], ops.block_z[example]], axis=1).astype(np.int64),
-        registers=ops.registers[example].astype(np.int64),
+        grid=ops.shapes.grid(shape),
+        block=ops.shapes.block(shape),
+        registers=ops.shapes.registers[shape].astype(np.int64),
     )

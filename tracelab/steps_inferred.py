@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import group_starts, order_by
+from tracelab.arrays import group_starts, rows_by
 from tracelab.attribution import Launches, work_in_ranges
 from tracelab.failures import is_host_wait
 from tracelab.periods import boundaries, find_loop
@@ -89,7 +89,7 @@ def _sequence(trace: Trace, process: int, inside: int) -> _Sequence:
     if inside != ABSENT:
         kept = (key >= trace.ranges.start[inside]) & (key <= trace.ranges.end[inside])
         ops, key = ops[kept], key[kept]
-    order = order_by(key, trace.ops.graph_node[ops], trace.ops.start[ops])
+    order = rows_by(key, trace.ops.graph_node[ops], trace.ops.start[ops])
     return _Sequence(ops[order], key[order])
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tracelab.coded_rows import CodedRows
 from tracelab.nsys_tables import TableSpec
 from tracelab.trace import I32, I64, TIME_LIMIT_NS, Bool
 
@@ -33,6 +34,16 @@ class TableSource(Protocol):
 
         Unsigned 64-bit values above 2^63 wrap around, as SQLite keeps them.
         """
+        ...
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has; 0 where there is no such table."""
+        ...
+
+    def coded_ints(
+        self, spec: TableSpec, columns: Sequence[str], together: Sequence[str]
+    ) -> tuple[dict[str, I64], CodedRows]:
+        """Integer columns of `spec` as `ints` gives them: `columns` one by one, `together` by their distinct rows."""
         ...
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:

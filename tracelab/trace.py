@@ -33,12 +33,40 @@ TORCH_DOMAIN = "torch"  # of the operators that the PyTorch profiler records aro
 
 
 @dataclass(frozen=True)
+class Shapes:
+    """Grid, block, registers and shared memory (bytes) of GPU work, each different launch once.
+
+    Row i of `Ops` was launched as number `code[i]` of the other columns, which are in their lexicographic order. All of
+    them are 0 for anything but kernels; registers are ABSENT where the trace does not say.
+    """
+
+    code: I32
+    grid_x: I32
+    grid_y: I32
+    grid_z: I32
+    block_x: I32
+    block_y: I32
+    block_z: I32
+    registers: I32
+    static_shared_bytes: I32
+    dynamic_shared_bytes: I32
+
+    def grid(self, codes: I32) -> I64:
+        """Grid of each shape of `codes`; shape [codes, 3]."""
+        return np.stack([self.grid_x[codes], self.grid_y[codes], self.grid_z[codes]], axis=1).astype(np.int64)
+
+    def block(self, codes: I32) -> I64:
+        """Block of each shape of `codes`; shape [codes, 3]."""
+        return np.stack([self.block_x[codes], self.block_y[codes], self.block_z[codes]], axis=1).astype(np.int64)
+
+
+@dataclass(frozen=True)
 class Ops:
     """GPU work, ordered by start: kernels, copies, memsets and whole-graph executions.
 
     `call` is the row of `Calls` that launched it (same process and correlation id), ABSENT without one. `graph_node` is
-    the CUDA graph node id (graph id << 32 | node), ABSENT outside graphs. Grid, block, registers and shared memory
-    (bytes) are 0 for anything but kernels; `bytes` is 0 for kernels.
+    the CUDA graph node id (graph id << 32 | node), ABSENT outside graphs. `bytes` is 0 for kernels. `read_shapes` gives
+    the launch shapes, which the file is asked for only when somebody wants them; it raises InputError.
     """
 
     kind: U8
@@ -51,16 +79,8 @@ class Ops:
     name: I32
     call: I64
     graph_node: I64
-    grid_x: I32
-    grid_y: I32
-    grid_z: I32
-    block_x: I32
-    block_y: I32
-    block_z: I32
-    registers: I32
-    static_shared_bytes: I32
-    dynamic_shared_bytes: I32
     bytes: I64
+    read_shapes: Callable[[], Shapes]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -68,6 +88,11 @@ class Ops:
     @property
     def duration_ns(self) -> I64:
         return self.end - self.start
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """How each of the rows was launched."""
+        return self.read_shapes()
 
     @cached_property
     def computes(self) -> Bool:

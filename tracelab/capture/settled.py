@@ -16,9 +16,9 @@ def settled(path: Path) -> Iterator[Path]:
 
     Raises sqlite3.Error or UnicodeDecodeError for a damaged log; the latter as SQLite's message repeats a damaged name.
     """
-    path = path.resolve()  # the log lies beside the file itself, not beside a link to it
-    log = path.with_name(path.name + "-wal")
-    if not log.is_file() or log.stat().st_size == 0:
+    path = path.resolve()
+    log = _log_of(path)
+    if not has_pending_log(path):
         yield path
         return
     with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
@@ -29,3 +29,14 @@ def settled(path: Path) -> Iterator[Path]:
             merging.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             merging.execute("PRAGMA journal_mode=DELETE")
         yield copy
+
+
+def has_pending_log(path: Path) -> bool:
+    """Whether a write-ahead log lies beside the file, with writes that the file lacks."""
+    log = _log_of(path)
+    return log.is_file() and log.stat().st_size > 0
+
+
+def _log_of(path: Path) -> Path:
+    path = path.resolve()  # the log lies beside the file itself, not beside a link to it
+    return path.with_name(path.name + "-wal")
