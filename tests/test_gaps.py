@@ -88,11 +88,10 @@ def test_pitfall_a5_api_time_counts_once_per_launch(tmp_path: Path, monkeypatch:
     path = TinyTrace().range("step 0", 0, 55 * US).replay(0, ops, api_ns=50 * US).save(tmp_path)
     assert metric(result("gaps", view(path, steps="step")), "launch_api_ns") == 50 * US  # not 500 x 50 µs
 
-    def every_row(columns: list[I64]) -> tuple[I64, I64]:
-        rows = np.arange(len(columns[0]))
-        return rows, rows
+    def every_row(groups: I64, _: I64) -> I64:
+        return np.arange(len(groups))
 
-    monkeypatch.setattr("tracelab.view.group_ids", every_row)
+    monkeypatch.setattr("tracelab.view.distinct_pairs", every_row)
     assert metric(result("gaps", view(path, steps="step")), "launch_api_ns") == 25_000 * US
 
 

@@ -17,6 +17,7 @@ from tracelab.trace import ABSENT, KERNEL, MEMCPY, TORCH_DOMAIN, Trace
 def plain(trace: Trace) -> dict[str, Any]:
     """The trace as nested lists, without its path."""
     found = dataclasses.asdict(dataclasses.replace(trace, path=""))
+    found["ops"] |= {"read_shapes": None, "shapes": dataclasses.asdict(trace.ops.shapes)}
     return {key: _listed(value) for key, value in found.items()}
 
 

@@ -88,7 +88,7 @@ def group_sum(values: NDArray[np.int64], starts: I64) -> I64:
     return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
 
 
-def rows_by_group(ids: I64) -> I64:
+def rows_by_group(ids: NDArray[np.integer[Any]]) -> I64:
     """The rows of each group behind those of the one before, in their order; `ids` are small numbers from 0 on."""
     narrow = np.uint16 if len(ids) and int(ids.max()) <= np.iinfo(np.uint16).max else np.int64
     return np.argsort(ids.astype(narrow, copy=False), kind="stable")  # 16 bits are sorted by counting
@@ -102,6 +102,14 @@ def group_counts(starts: I64, rows: int) -> I64:
 def position_in_group(starts: I64, rows: int) -> I64:
     """Position (0 …) of each of `rows` rows within its run."""
     return np.arange(rows) - np.repeat(starts, group_counts(starts, rows))
+
+
+def count_up_to(sorted_values: I64, asked: I64) -> I64:
+    """How many of `sorted_values` are not above each value `asked`: fast where these are in order too, and more."""
+    if len(sorted_values) >= len(asked) or not (asked[1:] >= asked[:-1]).all():
+        return np.searchsorted(sorted_values, asked, side="right")
+    counts_from = np.bincount(np.searchsorted(asked, sorted_values, side="left"), minlength=len(asked) + 1)
+    return np.cumsum(counts_from[: len(asked)])
 
 
 def lookup(keys_sorted: I64, keys: I64) -> I64:
@@ -150,6 +158,24 @@ def group_ids(columns: Sequence[NDArray[np.integer[Any] | np.bool_]]) -> tuple[I
     first = np.empty(count if rows else 0, np.int64)
     first[ids[::-1]] = np.arange(rows - 1, -1, -1)
     return ids, first
+
+
+def distinct_pairs(groups: I64, items: I64) -> I64:
+    """First position of each distinct (group, item), in their lexicographic order; neither is negative.
+
+    Fast where `groups` is in order and equal pairs stand side by side, as the kernels of one graph launch do.
+    """
+    if len(groups) == 0:
+        return np.zeros(0, np.int64)
+    changes = (groups[1:] != groups[:-1]) | (items[1:] != items[:-1])
+    at = np.flatnonzero(np.concatenate(([True], changes)))
+    few_groups, few_items = groups[at], items[at]
+    if int(np.bincount(few_items).max()) > 1:
+        return at[group_ids([few_groups, few_items])[1]]
+    ascends = (few_groups[1:] > few_groups[:-1]) | (
+        (few_groups[1:] == few_groups[:-1]) & (few_items[1:] > few_items[:-1])
+    )
+    return at if ascends.all() else at[np.lexsort((few_items, few_groups))]
 
 
 _COUNTABLE = 1 << 22  # keys up to here are counted in a table of 32 MB

@@ -21,7 +21,7 @@ from pyarrow import ipc
 from tracelab.coded_rows import CodedRows, code_rows
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
-from tracelab.table_source import NULL, Coded, coded
+from tracelab.table_source import NULL, Coded, Request, coded
 from tracelab.trace import I64
 
 _TABLE_NAME = b"table_name"  # the schema's metadata by which nsys names a table
@@ -62,7 +62,11 @@ class ArrowTables:
     ) -> tuple[dict[str, I64], CodedRows]:
         """Integer columns of `spec`, those of `together` by their distinct rows."""
         found = self.ints(TableSpec(spec.name, (*columns, *together)))
-        return {name: found[name] for name in columns}, code_rows({name: found[name] for name in together})
+        rows = len(next(iter(found.values())))
+        return {name: found[name] for name in columns}, code_rows({name: found[name] for name in together}, rows)
+
+    def ahead(self, *requests: Request) -> None:
+        """Nothing: this source reads when it is asked."""
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column; all None where the table lacks it."""

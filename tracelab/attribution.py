@@ -43,10 +43,20 @@ def launches(trace: Trace) -> Launches:
     return Launches(rows, gpu_ns[rows])
 
 
-def without_own_range(trace: Trace, forest: Forest, rows: I64) -> Bool:
-    """True for the calls `rows` whose own thread has no range open at their start."""
-    lone: Bool = forest.innermost(trace.calls.thread[rows], trace.calls.start[rows]) == ABSENT
-    return lone
+class OwnRanges:
+    """The forests of domains, each made once, and the innermost range of every launch on its own thread."""
+
+    def __init__(self, trace: Trace, launched: Launches) -> None:
+        self._trace, self._launched = trace, launched
+        self._known: dict[bytes, tuple[Forest, I64]] = {}
+
+    def of(self, domains: Bool) -> tuple[Forest, I64]:
+        """Nesting of the ranges of `domains`, and range row of each of `Launches.rows`, ABSENT where none is open."""
+        key = domains.tobytes()
+        if key not in self._known:
+            forest, calls, rows = forest_of_domains(self._trace, domains), self._trace.calls, self._launched.rows
+            self._known[key] = (forest, forest.innermost(calls.thread[rows], calls.start[rows]))
+        return self._known[key]
 
 
 def across_threads(trace: Trace, steps: Forest, rows: I64) -> I64:

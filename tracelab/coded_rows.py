@@ -43,9 +43,10 @@ class CodedRows:
         return next((len(values) for values in self.distinct.values()), 0)
 
 
-def code_rows(columns: Mapping[str, I64]) -> CodedRows:
-    """Columns of one length by their distinct rows."""
-    rows = len(next(iter(columns.values())))
+def code_rows(columns: Mapping[str, I64], rows: int) -> CodedRows:
+    """Columns of `rows` rows by their distinct rows."""
+    if not columns:
+        return CodedRows(np.zeros(rows, np.int32), {})
     edges = range(0, max(rows, 1), _BATCH_ROWS)
     return merged([code_batch({name: c[at : at + _BATCH_ROWS] for name, c in columns.items()}) for at in edges])
 

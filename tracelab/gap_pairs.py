@@ -22,13 +22,15 @@ def gap_pairs(view: View) -> list[Row]:
     rows = gaps.rows_within(view.table.start[view.used], view.table.end[view.used])
     if len(rows) == 0:
         return []
-    profiled = rows[gaps.by_class[PROFILER, rows] > 0]
+    profiler_ns = gaps.profiler_ns[rows]
+    profiled = np.flatnonzero(profiler_ns)
+    time_ns = np.concatenate((gaps.end[rows] - gaps.start[rows] - profiler_ns, profiler_ns[profiled]))
     cause = np.concatenate((gaps.cause[rows], np.full(len(profiled), PROFILER, np.uint8)))
-    rows = np.concatenate((rows, profiled))  # a gap that the profiler cut has a row for each part
+    rows = np.concatenate((rows, rows[profiled]))  # a gap that the profiler cut has a row for each part
     before, after = names[gaps.before[rows]], names[gaps.after[rows]]
     group, first = group_ids([before, after, cause])
     total = np.zeros(len(first), np.int64)
-    np.add.at(total, group, gaps.by_class[cause, rows])
+    np.add.at(total, group, time_ns)
     counts = np.bincount(group)
     return [
         {

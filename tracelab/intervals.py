@@ -46,16 +46,24 @@ def union(start: I64, end: I64) -> Timeline:
         none = np.zeros(0, np.int64)
         return Timeline(none, none, none, none, none)
     reach = np.maximum.accumulate(end)
-    opens = np.concatenate(([True], start[1:] > reach[:-1]))
-    first = np.flatnonzero(opens)
-    stop = np.append(first[1:], len(start)) - 1
-    block_start, block_end = start[first], reach[stop]
-    before = np.concatenate(([0], np.cumsum(block_end - block_start)[:-1]))
-    # The row that ends a block is the first one to reach the block's end.
-    reached = np.flatnonzero(end == np.repeat(block_end, group_counts(first, len(start))))
-    owner = np.searchsorted(first, reached, side="right") - 1
-    last = reached[group_starts(owner)]
-    return Timeline(block_start, block_end, first, last, before)
+    first = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(start[1:] > reach[:-1]) + 1))
+    alone = len(first) == len(start)  # nothing touches anything: every interval is a block
+    block_start, block_end = (start, end) if alone else (start[first], reach[np.append(first[1:], len(start)) - 1])
+    covered = np.cumsum(block_end - block_start)
+    before = np.concatenate((np.zeros(1, np.int64), covered[:-1]))
+    return Timeline(block_start, block_end, first, first if alone else _enders(end, first, block_end), before)
+
+
+def _enders(end: I64, first: I64, block_end: I64) -> I64:
+    """The row that ends each block: the first one to reach its end."""
+    last = first.copy()
+    counts = group_counts(first, len(end))
+    several = np.flatnonzero(counts > 1)
+    inside = np.flatnonzero(np.repeat(counts > 1, counts))  # rows of the blocks that have more than one
+    block = np.repeat(np.arange(len(several)), counts[several])
+    reached = end[inside] == block_end[several][block]
+    last[several] = inside[reached][group_starts(block[reached])]
+    return last
 
 
 def shift_apart(group: Codes, start: I64, end: I64) -> tuple[I64, I64]:
@@ -104,21 +112,27 @@ def _reached(group: Codes, start: I64, end: I64) -> tuple[I64, I64, I64]:
 
 def even_shares(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
     """Time of each interval when every instant is split evenly among the intervals of its group active then (ns)."""
-    return _weighted(
-        group, start, end, lambda active: np.divide(1.0, active, out=np.zeros(len(active)), where=active > 0)
-    )
+    left, right = shift_apart(group, start, end)
+    if not (left[1:] < right[:-1]).any():
+        return (right - left).astype(np.float64)
+    return _weighted(left, right, lambda active: np.divide(1.0, active, out=np.zeros(len(active)), where=active > 0))
 
 
 def time_alone(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
     """Time of each interval in which no other of its group is active (ns)."""
-    return _weighted(group, start, end, lambda active: (active == 1).astype(np.float64))
-
-
-def _weighted(group: I64, start: I64, end: I64, weight: Callable[[I64], NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Time of each interval, every instant weighted by how many of its group are active then."""
-    if len(group) == 0:
-        return np.zeros(0, np.float64)
     left, right = shift_apart(group, start, end)
+    alone = (right - left).astype(np.float64)
+    meets = np.zeros(len(left), bool)
+    meets[1:] = left[1:] < np.maximum.accumulate(right)[:-1]
+    meets[:-1] |= left[1:] < right[:-1]
+    rows = np.flatnonzero(meets)
+    if len(rows):
+        alone[rows] = _weighted(left[rows], right[rows], lambda active: (active == 1).astype(np.float64))
+    return alone
+
+
+def _weighted(left: I64, right: I64, weight: Callable[[I64], NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Time of each interval, every instant weighted by how many are active then."""
     times = np.concatenate((left, right))
     change = np.concatenate((np.ones(len(left), np.int64), np.full(len(right), -1, np.int64)))
     order = np.argsort(times, kind="stable")

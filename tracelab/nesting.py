@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelab.arrays import count_up_to, group_starts, rows_by_group
 from tracelab.trace import ABSENT, I32, I64, Bool, Ranges
 
 
@@ -28,11 +29,10 @@ class Forest:
         if len(self.rows) == 0:
             return np.full(len(time_ns), ABSENT, np.int64)
         at = self._last_started(thread, time_ns)
-        while True:
-            ended = np.flatnonzero((at >= 0) & (self.end[at] < time_ns))
-            if len(ended) == 0:
-                break
-            at[ended] = self.parent[at[ended]]
+        asked = np.flatnonzero(at >= 0)
+        while len(asked := asked[self.end[at[asked]] < time_ns[asked]]):
+            at[asked] = self.parent[at[asked]]
+            asked = asked[at[asked] >= 0]
         return np.where(at >= 0, self.rows[at], ABSENT)
 
     def parent_rows(self, total: int) -> I64:
@@ -44,16 +44,14 @@ class Forest:
 
     def _last_started(self, thread: I32, time_ns: I64) -> I64:
         """Position of the last range of the thread that has started by each time, ABSENT before its first."""
-        ranges = len(self.rows)
-        asked = np.concatenate((np.zeros(ranges, bool), np.ones(len(time_ns), bool)))
-        threads = np.concatenate((self.thread, thread))
-        order = np.lexsort((asked, np.concatenate((self.start, time_ns)), threads))
-        # Walking threads and times in order, the last range met; rows are in that order themselves.
-        position = np.where(asked[order], ABSENT, order)
-        met = np.maximum.accumulate(position)[asked[order]]
-        at = np.empty(len(time_ns), np.int64)
-        at[order[asked[order]] - ranges] = met
-        return np.where((at >= 0) & (self.thread[np.maximum(at, 0)] == thread), at, ABSENT)
+        at = np.full(len(time_ns), ABSENT, np.int64)
+        order = rows_by_group(thread)
+        starts = group_starts(thread[order])
+        for rows in np.split(order, starts[1:]) if len(order) else []:
+            first, last = np.searchsorted(self.thread, [thread[rows[0]], thread[rows[0]] + 1])
+            begun = count_up_to(self.start[first:last], time_ns[rows])
+            at[rows] = np.where(begun > 0, first + begun - 1, ABSENT)
+        return at
 
 
 def build_forest(ranges: Ranges, keep: Bool) -> Forest:

@@ -12,7 +12,7 @@ from tracelab import nsys_tables as tables
 from tracelab.coded_rows import CodedRows
 from tracelab.event_clock import Clock
 from tracelab.nsys_tables import TableSpec
-from tracelab.table_source import NULL, Coded, TableSource, timed
+from tracelab.table_source import NULL, Coded, Request, TableSource, timed
 from tracelab.trace import I64, TIME_LIMIT_NS
 
 # Times of day since 1970, in ns: from September 2001 to January 2065. Nothing else in an export is as far from 0.
@@ -57,6 +57,10 @@ class FromFirstEvent:
         """The same, those of `together` by their distinct rows; no times are among these."""
         found, coded = self.utc.coded_ints(spec, columns, together)
         return {name: self._moved(column) if name in _TIMES else column for name, column in found.items()}, coded
+
+    def ahead(self, *requests: Request) -> None:
+        """Says so to the export itself."""
+        self.utc.ahead(*requests)
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column in row order."""

@@ -15,8 +15,8 @@ from tracelab.kernel_names import escape
 from tracelab.nsys_clock import from_first_event
 from tracelab.nsys_counts import count_events
 from tracelab.nsys_gpus import device_map, read_driver, read_gpus
-from tracelab.nsys_nvtx import Marks, RawRanges, read_nvtx
-from tracelab.nsys_ops import RawOps, link_calls, read_ops
+from tracelab.nsys_nvtx import NVTX_COLUMNS, Marks, RawRanges, read_nvtx
+from tracelab.nsys_ops import KERNEL_COLUMNS, RawOps, link_calls, read_ops
 from tracelab.nsys_raw import Identities, Names, read_strings
 from tracelab.nsys_shapes import Reopened, reader_of_shapes
 from tracelab.table_source import NULL, TableSource, timed
@@ -75,7 +75,13 @@ class _Raw:
     nodes: Columns
 
 
+_CALL_COLUMNS = (
+    tables.RUNTIME, ("start", "end", "correlationId"), ("eventClass", "globalTid", "nameId", "returnValue"),
+)  # fmt: skip
+
+
 def _read(source: TableSource, names: Names) -> _Raw:
+    source.ahead(NVTX_COLUMNS, _CALL_COLUMNS, KERNEL_COLUMNS)
     ranges, marks = read_nvtx(source, names)
     calls, kinds = _read_calls(source, names)
     overheads = source.ints(tables.OVERHEAD)
@@ -139,8 +145,7 @@ def _require_summable(ops: RawOps, path: Path) -> None:
 
 
 def _read_calls(source: TableSource, names: Names) -> tuple[Columns, CodedRows]:
-    kinds = ("eventClass", "globalTid", "nameId", "returnValue")
-    raw, coded = source.coded_ints(tables.RUNTIME, ("start", "end", "correlationId"), kinds)
+    raw, coded = source.coded_ints(*_CALL_COLUMNS)
     # Class 67 repeats a call for its backtrace (same correlation id, return value 0 even if the call failed).
     event_class = coded.distinct["eventClass"]
     api = (event_class == 0) | (event_class == 1) | (event_class == NULL)

@@ -25,7 +25,7 @@ _OPERATOR = re.compile(
 )
 
 
-_KINDS = ("eventType", "globalTid", "domainId", "textId")
+NVTX_COLUMNS = (tables.NVTX, ("start", "end"), ("eventType", "globalTid", "domainId", "textId"))
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class _Events:
-    """All rows of NVTX_EVENTS: times, what they are by _KINDS, and provisional name codes."""
+    """All rows of NVTX_EVENTS: times, the other columns by their distinct rows, and provisional name codes."""
 
     columns: dict[str, I64]
     kinds: CodedRows
@@ -90,7 +90,7 @@ class _Events:
 
 def read_nvtx(source: TableSource, names: Names) -> tuple[RawRanges, Marks]:
     """Ranges of every domain, and the workload record."""
-    columns, kinds = source.coded_ints(tables.NVTX, ("start", "end"), _KINDS)
+    columns, kinds = source.coded_ints(*NVTX_COLUMNS)
     events = _Events(columns, kinds, _names(source, names, kinds))
     return _ranges(source, events, names), _marks(events, names)
 

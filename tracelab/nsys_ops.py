@@ -15,6 +15,7 @@ from tracelab.trace import ABSENT, GRAPH, I32, I64, KERNEL, MEMCPY, MEMSET, Bool
 
 _TIMES = ("start", "end", "correlationId")
 _PLACE = ("globalPid", "deviceId", "contextId", "streamId", "graphNodeId")
+KERNEL_COLUMNS = (tables.KERNEL, _TIMES, (*_PLACE, "demangledName", "shortName"))
 _INT32_MAX = int(np.iinfo(np.int32).max)
 
 
@@ -64,7 +65,7 @@ class RawOps:
             stream=stream[code],
             correlation=in_order(correlation, order),
             name=names[code],
-            call=np.full(len(code), ABSENT, np.int64),
+            call=np.broadcast_to(np.int64(ABSENT), len(code)),
             graph_node=np.where(node == NULL, ABSENT, node)[code],
             bytes=np.maximum(in_order(raw["bytes"], order), 0),
             read_shapes=shapes(self.keep, order),
@@ -142,7 +143,7 @@ def _with_bytes(columns: dict[str, I64]) -> dict[str, I64]:
 
 
 def _kernels(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
-    columns, coded = source.coded_ints(tables.KERNEL, _TIMES, (*_PLACE, "demangledName", "shortName"))
+    columns, coded = source.coded_ints(*KERNEL_COLUMNS)
     demangled, short = coded.distinct["demangledName"], coded.distinct["shortName"]
     codes = names.by_id(np.where(demangled == NULL, short, demangled))
     return _with_bytes(columns), _placed(coded, KERNEL, codes)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from threading import Lock
 
 import numpy as np
 
@@ -22,11 +23,27 @@ _INT32_MAX = int(np.iinfo(np.int32).max)
 def reader_of_shapes(source: TableSource, again: Reopened | None) -> Placed:
     """Makes the reader: one that asks the tables when it is called, or without `again` one that has done so."""
 
-    def at_once(keep: Bool, order: I64 | None) -> Callable[[], Shapes]:
+    def reader(keep: Bool, order: I64 | None) -> Callable[[], Shapes]:
+        if again is not None:
+            return Once(partial(_read_again, again, keep, order))
         shapes = _read(source, keep, order)
         return lambda: shapes
 
-    return at_once if again is None else partial(partial, _read_again, again)
+    return reader
+
+
+class Once:
+    """Reads when it is first called, whichever thread calls it, and then remembers; a failure is not remembered."""
+
+    def __init__(self, read: Callable[[], Shapes]) -> None:
+        self._read, self._lock = read, Lock()
+        self._found: Shapes | None = None
+
+    def __call__(self) -> Shapes:
+        with self._lock:
+            if self._found is None:
+                self._found = self._read()
+            return self._found
 
 
 def _read_again(again: Reopened, keep: Bool, order: I64 | None) -> Shapes:

@@ -79,15 +79,18 @@ def _call_phases(
     trace: Trace, steps: Steps, forest: Forest, paths: Paths
 ) -> tuple[I32, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """Phase code of each call by its own thread's ranges, or by those of the thread that holds its step."""
-    asked = steps.launched.rows
-    thread = trace.calls.thread[asked].copy()
-    crossed = np.zeros(len(trace.calls), bool)
-    if steps.nvtx is not None:
-        across = steps.nvtx.call_crossed[asked]
-        thread[across] = trace.ranges.thread[steps.nvtx.call_range[asked[across]]]
-        crossed = steps.nvtx.call_crossed
-    code = np.zeros(len(trace.calls), np.int32)
-    code[asked] = paths.at(forest.innermost(thread, trace.calls.start[asked]))
+    calls, asked = trace.calls, steps.launched.rows
+    crossed = np.zeros(len(calls), bool)
+    if steps.nvtx is None:
+        innermost = forest.innermost(calls.thread[asked], calls.start[asked])
+    else:
+        crossed, innermost = steps.nvtx.call_crossed, steps.nvtx.own
+        across = np.flatnonzero(crossed[asked])
+        if len(across):
+            innermost, rows = innermost.copy(), asked[across]
+            innermost[across] = forest.innermost(trace.ranges.thread[steps.nvtx.call_range[rows]], calls.start[rows])
+    code = np.zeros(len(calls), np.int32)
+    code[asked] = paths.at(innermost)
     return code, crossed
 
 

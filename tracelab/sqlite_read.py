@@ -15,7 +15,7 @@ from tracelab.capture.settled import settled
 from tracelab.coded_rows import CodedRows, code_rows
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
-from tracelab.table_source import NULL, Coded, coded
+from tracelab.table_source import NULL, Coded, Request, coded
 from tracelab.trace import I64
 
 # Reading a whole export takes SQLite 0.4 to 0.6 steps of its machine for each byte of the file. A view can be endless.
@@ -59,7 +59,11 @@ class SqliteTables:
     ) -> tuple[dict[str, I64], CodedRows]:
         """Integer columns of `spec`, those of `together` by their distinct rows."""
         found = self.ints(TableSpec(spec.name, (*columns, *together)))
-        return {name: found[name] for name in columns}, code_rows({name: found[name] for name in together})
+        rows = len(next(iter(found.values())))
+        return {name: found[name] for name in columns}, code_rows({name: found[name] for name in together}, rows)
+
+    def ahead(self, *requests: Request) -> None:
+        """Nothing: this source reads when it is asked."""
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column in row order; all None where the file lacks the column."""

@@ -5,7 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import U64, group_counts, group_ids, group_starts, group_sum, mix_hash, position_in_group
+from tracelab.arrays import (
+    U64,
+    distinct_pairs,
+    group_counts,
+    group_starts,
+    group_sum,
+    in_order,
+    mix_hash,
+    order_by,
+    position_in_group,
+    rows_in_order,
+)
 from tracelab.failures import is_module_load
 from tracelab.intervals import new_coverage
 from tracelab.options import Selection
@@ -60,13 +71,9 @@ def build_table(trace: Trace, group: StepGroup, device: int, selection: Selectio
     here = (group.op_step >= 0) & (trace.ops.device == device)
     kept = here & in_window(trace, selection)
     cut = np.unique(group.op_step[here & ~kept])
-    ops = np.flatnonzero(kept)
-    ops = ops[np.argsort(group.op_step[ops], kind="stable")]
-    steps = group.op_step[ops[group_starts(group.op_step[ops])]] if len(ops) else np.zeros(0, np.int32)
-    ops, op_row, order = _in_row_order(trace, group, steps, ops)
-    steps = steps[order]
+    steps, ops, op_row = _by_row(trace, group, np.flatnonzero(kept))
     starts = group_starts(op_row)
-    start = trace.ops.start[ops][starts]
+    start = trace.ops.start[ops[starts]]
     end = np.maximum.reduceat(trace.ops.end[ops], starts) if len(starts) else start
     coverage = new_coverage(op_row, trace.ops.start[ops], trace.ops.end[ops])
     process, thread = group.process[steps], group.thread[steps]
@@ -99,23 +106,26 @@ def in_window(trace: Trace, selection: Selection) -> Bool:
     return (trace.ops.start >= low) & (trace.ops.end <= high)
 
 
-def _in_row_order(trace: Trace, group: StepGroup, steps: I32, ops: I64) -> tuple[I64, I64, I64]:
-    """Order steps by process, thread and first op, and the ops along with them (each step's by start)."""
-    position = np.searchsorted(steps, group.op_step[ops])
-    first = trace.ops.start[ops[group_starts(position)]] if len(ops) else np.zeros(0, np.int64)
-    order = np.lexsort((first, group.thread[steps], group.process[steps]))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    row = rank[position]
-    by_row = np.argsort(row, kind="stable")
-    return ops[by_row], row[by_row], order
+def _by_row(trace: Trace, group: StepGroup, ops: I64) -> tuple[I32, I64, I64]:
+    """The steps of `ops` by process, thread and first op; the ops in that order, each step's by start; their rows."""
+    step = group.op_step[ops]
+    order = order_by(step.astype(np.int64))
+    ops, step = in_order(ops, order), in_order(step, order)
+    starts = group_starts(step)
+    steps, counts = step[starts], group_counts(starts, len(ops))
+    by_row = np.lexsort((trace.ops.start[ops[starts]], group.thread[steps], group.process[steps]))
+    if not rows_in_order(by_row):
+        steps, counts = steps[by_row], counts[by_row]
+        before = np.cumsum(counts) - counts
+        ops = ops[np.arange(len(ops)) + np.repeat(starts[by_row] - before, counts)]
+    return steps, ops, np.repeat(np.arange(len(steps)), counts)
 
 
 def _launches(trace: Trace, ops: I64, op_row: I64, rows: int) -> I64:
     """Distinct calls that launched kernels or graphs; copies are counted on their own."""
     call = trace.ops.call[ops]
     counted = np.flatnonzero((call >= 0) & (trace.ops.computes[ops] | (trace.ops.graph_node[ops] >= 0)))
-    _, distinct = group_ids([op_row[counted], call[counted]])
+    distinct = distinct_pairs(op_row[counted], call[counted])
     return np.bincount(op_row[counted[distinct]], minlength=rows).astype(np.int64)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 from tracelab.arrays import group_ids
 from tracelab.attribution import (
     Launches,
+    OwnRanges,
     across_threads,
     fold_codes,
     forest_of_domains,
     forest_of_rows,
-    without_own_range,
     work_in_ranges,
 )
 from tracelab.nesting import Forest
@@ -28,7 +28,8 @@ class NvtxSteps:
 
     `chosen` marks the patterns that the user asked for (all, if none was asked for). `domains` marks the domains they
     lie in; `call_range` is the step range of each call of `Calls` (ABSENT: none, or
-    not asked), `call_crossed` marks those found across threads.
+    not asked), `call_crossed` marks those found across threads. `own` is the innermost range, of these domains, of
+    each launch on its own thread.
     """
 
     rows: I64
@@ -39,24 +40,26 @@ class NvtxSteps:
     forest: Forest
     call_range: I64
     call_crossed: Bool
+    own: I64
 
 
 def nvtx_steps(trace: Trace, launched: Launches, wanted: re.Pattern[str] | None) -> NvtxSteps | None:
     """The marked steps, default domain first; None where no range recurs. With `wanted`, the ranges it matches."""
     default = trace.default_domain
-    found = _first_recurring(trace, launched, (default, ~default & ~trace.framework_domain))
+    own = OwnRanges(trace, launched)
+    found = _first_recurring(trace, launched, own, (default, ~default & ~trace.framework_domain))
     if wanted is None:
-        return _assign(trace, found, np.ones(len(found), bool), launched) if len(found) else None
+        return _assign(trace, found, np.ones(len(found), bool), launched, own) if len(found) else None
     asked = _matching(trace, forest_of_domains(trace, np.ones(len(default), bool)), wanted)
     if len(asked) == 0:
         return None
     rows = np.union1d(asked, _apart(trace, asked, found))
-    return _assign(trace, rows, np.isin(rows, asked), launched)
+    return _assign(trace, rows, np.isin(rows, asked), launched, own)
 
 
-def _first_recurring(trace: Trace, launched: Launches, choices: tuple[Bool, ...]) -> I64:
+def _first_recurring(trace: Trace, launched: Launches, own: OwnRanges, choices: tuple[Bool, ...]) -> I64:
     for domains in choices:
-        rows = _recurring(trace, forest_of_domains(trace, domains), launched)
+        rows = _recurring(trace, *own.of(domains), launched)
         if len(rows):
             return rows
     return np.zeros(0, np.int64)
@@ -72,20 +75,20 @@ def _apart(trace: Trace, asked: I64, found: I64) -> I64:
     return found[~np.isin(pattern, clashing)]
 
 
-def _assign(trace: Trace, rows: I64, asked: Bool, launched: Launches) -> NvtxSteps:
+def _assign(trace: Trace, rows: I64, asked: Bool, launched: Launches, own: OwnRanges) -> NvtxSteps:
     domains = np.isin(np.arange(len(trace.domains)), trace.ranges.domain[rows])
-    forest = forest_of_domains(trace, domains)
+    forest, innermost = own.of(domains)
     steps = forest_of_rows(trace, rows)
     call_range = np.full(len(trace.calls), ABSENT, np.int64)
     crossed = np.zeros(len(trace.calls), bool)
     calls = launched.rows
     call_range[calls] = steps.innermost(trace.calls.thread[calls], trace.calls.start[calls])
-    lone = calls[without_own_range(trace, forest, calls)]
+    lone = calls[innermost == ABSENT]
     call_range[lone] = across_threads(trace, steps, lone)
     crossed[lone] = call_range[lone] >= 0
     pattern, patterns = fold_codes(trace, trace.ranges.name[rows])
     chosen = np.bincount(pattern, weights=asked, minlength=len(patterns)) > 0
-    return NvtxSteps(rows, pattern, patterns, chosen, domains, forest, call_range, crossed)
+    return NvtxSteps(rows, pattern, patterns, chosen, domains, forest, call_range, crossed, innermost)
 
 
 def _matching(trace: Trace, forest: Forest, wanted: re.Pattern[str]) -> I64:
@@ -96,9 +99,9 @@ def _matching(trace: Trace, forest: Forest, wanted: re.Pattern[str]) -> I64:
     return outermost
 
 
-def _recurring(trace: Trace, forest: Forest, launched: Launches) -> I64:
+def _recurring(trace: Trace, forest: Forest, own: I64, launched: Launches) -> I64:
     """Rows of the outermost patterns that recur without overlap and launch GPU work nearly every time."""
-    group, qualifies = _patterns(trace, forest, launched)
+    group, qualifies = _patterns(trace, forest, own, launched)
     if not qualifies.any():
         return np.zeros(0, np.int64)
     covered = np.zeros(len(forest.rows), bool)
@@ -113,7 +116,7 @@ def _recurring(trace: Trace, forest: Forest, launched: Launches) -> I64:
     return forest.rows[outermost[group]]
 
 
-def _patterns(trace: Trace, forest: Forest, launched: Launches) -> tuple[I64, Bool]:
+def _patterns(trace: Trace, forest: Forest, own: I64, launched: Launches) -> tuple[I64, Bool]:
     """Pattern group (thread, domain, folded name) of each range of the forest, and which groups could be steps."""
     rows = forest.rows
     if len(rows) == 0:
@@ -121,18 +124,18 @@ def _patterns(trace: Trace, forest: Forest, launched: Launches) -> tuple[I64, Bo
     pattern, _ = fold_codes(trace, trace.ranges.name[rows])
     group, _ = group_ids([forest.thread, trace.ranges.domain[rows], pattern])
     count = np.bincount(group)
-    share = np.bincount(group, weights=_has_work(trace, forest, launched)) / count
+    share = np.bincount(group, weights=_has_work(trace, forest, own, launched)) / count
     return group, (count >= _RECURS) & (share >= _NEARLY_EVERY_TIME) & ~_overlapping(forest, group)
 
 
-def _has_work(trace: Trace, forest: Forest, launched: Launches) -> Bool:
-    working = launched.rows[trace.first_op_of_call[launched.rows] >= 0]
-    ones = np.ones(len(working), np.int64)
-    own = work_in_ranges(trace, forest.rows, working, ones) > 0
-    lone = working[without_own_range(trace, forest, working)]
+def _has_work(trace: Trace, forest: Forest, own: I64, launched: Launches) -> Bool:
+    has_work = trace.first_op_of_call[launched.rows] >= 0
+    working = launched.rows[has_work]
+    found = work_in_ranges(trace, forest.rows, working, np.ones(len(working), np.int64)) > 0
+    lone = working[own[has_work] == ABSENT]
     if len(lone) == 0:
-        return own
-    return own | (work_in_ranges(trace, forest.rows, lone, np.ones(len(lone), np.int64), any_thread=True) > 0)
+        return found
+    return found | (work_in_ranges(trace, forest.rows, lone, np.ones(len(lone), np.int64), any_thread=True) > 0)
 
 
 def _overlapping(forest: Forest, group: I64) -> Bool:

@@ -13,6 +13,9 @@ from tracelab.trace import I32, I64, TIME_LIMIT_NS, Bool
 NULL = int(np.iinfo(np.int64).min)  # stands for a missing value: no time, id or size of a trace is -2^63
 
 
+Request = tuple[TableSpec, tuple[str, ...], tuple[str, ...]]  # what `coded_ints` takes
+
+
 class TableSource(Protocol):
     """The tables of one export. A table or column that it lacks reads as empty or as all missing.
 
@@ -44,6 +47,10 @@ class TableSource(Protocol):
         self, spec: TableSpec, columns: Sequence[str], together: Sequence[str]
     ) -> tuple[dict[str, I64], CodedRows]:
         """Integer columns of `spec` as `ints` gives them: `columns` one by one, `together` by their distinct rows."""
+        ...
+
+    def ahead(self, *requests: Request) -> None:
+        """Say what `coded_ints` will be asked for, so that a source that can do so reads it meanwhile."""
         ...
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:

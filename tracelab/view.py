@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import group_ids, median_int
+from tracelab.arrays import distinct_pairs, median_int
 from tracelab.floor import Floor, step_floor
 from tracelab.gap_classes import HOST_LATE, Gaps, classify_gaps
 from tracelab.gpu_facts import Machine
@@ -61,15 +61,17 @@ class View:
     @cached_property
     def op_step(self) -> I64:
         """Used step (0 …) of each of `ops`."""
-        return np.searchsorted(self.used, self.table.op_row[self._kept])
+        number = np.zeros(len(self.table), np.int64)
+        number[self.used] = np.arange(self.steps_used)
+        return number[self.table.op_row[self._kept]]
 
     @cached_property
     def launching_calls(self) -> tuple[I64, I64]:
         """Used step and row of `Calls` of every call that launched work there: once, however many kernels it holds."""
         call = self.trace.ops.call[self.ops]
         linked = np.flatnonzero(call >= 0)
-        _, first = group_ids([self.op_step[linked], call[linked]])
-        return self.op_step[linked[first]], call[linked[first]]
+        first = linked[distinct_pairs(self.op_step[linked], call[linked])]
+        return self.op_step[first], call[first]
 
     @cached_property
     def shares_ns(self) -> NDArray[np.float64]:
