@@ -38,7 +38,7 @@ def analyze(view: View) -> Result:
 def _why_not(view: View) -> str | None:
     if view.steps_used == 0:
         return "No step has GPU work on this device."
-    if (view.trace.ops.kind[view.ops] == GRAPH).any():
+    if (view.of_ops(view.trace.ops.kind) == GRAPH).any():
         return (
             "CUDA graphs were traced as a whole, so communication inside them cannot be told; "
             "capture with --cuda-graph-trace=node."

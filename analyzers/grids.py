@@ -26,7 +26,7 @@ def analyze(view: View) -> Result:
         return Result(skipped="The steps have no kernel rows, so no grids.")
     shapes = view.trace.ops.shapes
     known = shapes.registers >= 0  # ABSENT where the trace does not say: any of their limits could be theirs
-    told = view.is_kernel & known[shapes.code[view.ops]]
+    told = view.is_kernel & known[view.of_ops(shapes.code)]
     if not told.any():
         return Result(skipped="The trace does not say how many registers its kernels use, so occupancy cannot be told.")
     if view.machine.limits is None:

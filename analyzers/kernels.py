@@ -30,7 +30,7 @@ def analyze(
     used = view.used
     rows = _kernel_rows(view, short_names=short_names)
     # Of a graph that was traced as a whole nobody knows the kernels: no number rather than a wrong one.
-    whole_graphs = bool((view.trace.ops.kind[view.ops] == GRAPH).any())
+    whole_graphs = bool((view.of_ops(view.trace.ops.kind) == GRAPH).any())
     counted = {} if whole_graphs else {"kernels_per_step": _count(view.table.kernels[used])}
     metrics = counted | {
         "launches_per_step": _count(view.table.launches[used]),
@@ -50,7 +50,7 @@ def _count(per_step: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Metric:
 def _kernel_rows(view: View, *, short_names: bool) -> list[Row]:
     """One row per kernel name and phase; a graph that was traced as a whole stands in for its kernels."""
     ops = view.trace.ops
-    rows = view.ops[ops.computes[view.ops]]
+    rows = view.ops[view.of_ops(ops.computes)]
     if len(rows) == 0:
         return []
     name, phase = ops.name[rows], view.phases.op_phase[rows]

@@ -1,15 +1,17 @@
 """GPU time of each part of the step, inside CUDA graphs too."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
 
+from tracelab.arrays import group_starts, rows_by_group
 from tracelab.inclusive import range_totals
 from tracelab.intervals import largest_remainder
 from tracelab.phase_work import busy_by_phase
 from tracelab.phases import METHODS
 from tracelab.result import Metric, Result, Row
-from tracelab.trace import I64, KERNEL
+from tracelab.trace import I32, I64, KERNEL
 from tracelab.view import View
 
 
@@ -31,15 +33,16 @@ def analyze(
 
 def _phases(view: View) -> list[Row]:
     ops = view.trace.ops
-    code, kind = view.phases.op_phase[view.ops], ops.kind[view.ops]
+    code, kind = view.of_ops(view.phases.op_phase), view.of_ops(ops.kind)
     count = len(view.phases.names)
     busy = busy_by_phase(view)
     total = float(busy.sum())
     kernels = np.bincount(code[kind == KERNEL], minlength=count)
     sums = np.zeros(count, np.int64)
-    np.add.at(sums, code, ops.duration_ns[view.ops])
+    np.add.at(sums, code, view.of_ops(ops.duration_ns))
     present = np.flatnonzero(np.bincount(code, minlength=count))
     whole = largest_remainder(busy[present], round(float(view.busy_ns.mean())))
+    methods = _methods(view, code)
     rows: list[Row] = [
         {
             "phase": view.phase_name(int(p)),
@@ -47,31 +50,33 @@ def _phases(view: View) -> list[Row]:
             "busy_ns": int(busy_ns),
             "sum_ns": max(round(view.per_step(int(sums[p]))), int(busy_ns)),  # rounding must not reverse them
             "share": float(busy[p] / total) if total else 0.0,
-            **_spread(view, code == p),
-            "attribution": _method(view, code == p),
+            **spread,
+            "attribution": METHODS[methods[p]],
         }
-        for p, busy_ns in zip(present, whole, strict=True)
+        for p, busy_ns, spread in zip(present, whole, _spreads(view, code), strict=True)
     ]
     return sorted(rows, key=lambda row: (-row["busy_ns"], row["phase"]))
 
 
-def _spread(view: View, mine: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Row:
-    """Median, least and most busy time of one phase over the used steps."""
-    per_step = np.bincount(view.op_step[mine], weights=view.shares_ns[mine], minlength=view.steps_used)
-    return {
-        "median_ns": round(float(np.median(per_step))),
-        "min_ns": round(float(per_step.min())),
-        "max_ns": round(float(per_step.max())),
-    }
+def _spreads(view: View, code: I32) -> Iterator[Row]:
+    """Median, least and most busy time over the used steps, of each phase that has work, in the order of the codes."""
+    order = rows_by_group(code)
+    for rows in np.split(order, group_starts(code[order])[1:]):
+        per_step = np.bincount(view.op_step[rows], weights=view.shares_ns[rows], minlength=view.steps_used)
+        yield {
+            "median_ns": round(float(np.median(per_step))),
+            "min_ns": round(float(per_step.min())),
+            "max_ns": round(float(per_step.max())),
+        }
 
 
-def _method(view: View, mine: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> str:
-    """How most of the phase's time was attributed."""
-    rows = view.ops[mine]
-    totals = np.bincount(
-        view.phases.op_method[rows], weights=view.trace.ops.duration_ns[rows] + 1, minlength=len(METHODS)
-    )
-    return METHODS[int(np.argmax(totals))]
+def _methods(view: View, code: I32) -> I64:
+    """How most of the time of each phase was attributed: codes of METHODS."""
+    cells = code.astype(np.int64) * len(METHODS) + view.of_ops(view.phases.op_method)
+    time_ns = view.of_ops(view.trace.ops.duration_ns) + 1
+    totals = np.bincount(cells, weights=time_ns, minlength=len(view.phases.names) * len(METHODS))
+    most: I64 = totals.reshape(-1, len(METHODS)).argmax(axis=1)
+    return most
 
 
 def _attributed(view: View) -> float:
@@ -83,7 +88,7 @@ def _attributed(view: View) -> float:
 
 def _kernels(view: View) -> I64:
     """Kernel rows of the used steps and whole graphs, which stand in for kernels; copies if there is nothing else."""
-    computing = view.trace.ops.computes[view.ops]
+    computing = view.of_ops(view.trace.ops.computes)
     return view.ops[computing] if computing.any() else view.ops
 
 

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from asking import assert_plausible, assert_sound, numbers
 
-from tracelab import adbc_read
+from tracelab import large_tables
 from tracelab.__main__ import sentence_of
 from tracelab.analysis import Analysis, attribute, device_views, main_device, report
 from tracelab.budget_check import check_budget
@@ -106,7 +106,7 @@ def _asked(question: Question, rng: random.Random) -> Iterator[tuple[str, Callab
 
 
 def _check_report(question: Question, rng: random.Random) -> None:
-    with patch.object(adbc_read, "_LARGE_ROWS", rng.choice((1, 10**6, 10**6))):  # by either reader of SQLite
+    with patch.object(large_tables, "_LARGE_ROWS", rng.choice((1, 10**6, 10**6))):  # by either reader of SQLite
         trace = load_trace(question.path)
     assert (trace.ops.duration_ns >= 0).all(), "a kernel of negative time"
     try:

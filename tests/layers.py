@@ -27,13 +27,13 @@ _LAYERS = (
     (
         WORDS,
         r"budget_result|difference|errors|failures|gpus|kernel_names|no_kernels|occupancy|options|quantities|registry"
-        r"|report|result|trust_result|units",
+        r"|report|report_codec|result|trust_result|units",
     ),
     ("kernels", r"kernels\..*"),
     ("capture", r"capture(\..*)?"),
     (
         "trace",
-        r"trace|event_clock|arrays|coded_rows|load|samples|sqlite_read|adbc_read|arrow_read|unpack|table_source|nsys_\w+|kineto_\w+",
+        r"trace|event_clock|arrays|coded_rows|reading|load|samples|sqlite_read|large_tables|sqlite_pages|coded_texts|arrow_read|unpack|table_source|nsys_\w+|kineto_\w+",
     ),
     ("analyzers", r"analyzers\..*"),
     ("reports", r"reports\..*"),

@@ -1,8 +1,11 @@
 """From a trace to the finished report: steps, phases, every device, every analyzer."""
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,7 @@ from tracelab.trace_warnings import trace_warnings
 from tracelab.view import View
 from tracelab.window import check_window, empty_window, is_empty
 
+_MANY_OPS = 100_000  # from here on threads pay
 _FIRST = ("fatal-error", "failed-launch")  # without these nothing else on the page can be trusted
 
 
@@ -150,9 +154,18 @@ def _require_steps(analysis: Analysis, views: Sequence[View]) -> None:
 
 
 def _device_report(view: View, analyzers: Sequence[tuple[Leaf, dict[str, Any]]]) -> DeviceReport:
-    results: dict[str, Result] = {leaf.name: load(leaf).analyze(view, **params) for leaf, params in analyzers}
+    results = _results(view, analyzers)
     findings = [_capped(finding, view) for result in results.values() for finding in result.findings]
     return DeviceReport(view.trace.devices[view.device].id, _steps_facts(view), results, _ranked(findings))
+
+
+def _results(view: View, analyzers: Sequence[tuple[Leaf, dict[str, Any]]]) -> dict[str, Result]:
+    """What each analyzer says; of a large trace several at once, since they leave most of their time to numpy."""
+    calls = {leaf.name: partial(load(leaf).analyze, view, **params) for leaf, params in analyzers}
+    if len(view.trace.ops) < _MANY_OPS:
+        return {name: call() for name, call in calls.items()}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(calls, pool.map(lambda call: call(), calls.values()), strict=True))
 
 
 def _capped(finding: Finding, view: View) -> Finding:

@@ -71,6 +71,13 @@ def rows_by(first: I64, *then: Column) -> I64:
     return np.arange(len(first)) if order is None else order
 
 
+def spread(values: NDArray[Scalar], codes: I32) -> NDArray[Scalar]:
+    """The value of each row's code; one value that all rows share takes no memory and cannot be written to."""
+    if len(values) and (values == values[0]).all():
+        return np.broadcast_to(values[0], len(codes))
+    return values[codes]
+
+
 def in_order(column: NDArray[Scalar], order: I64 | None) -> NDArray[Scalar]:
     """The column in the order that `order_by` found; the column itself where that is None."""
     return column if order is None else column[order]
@@ -122,21 +129,10 @@ def lookup(keys_sorted: I64, keys: I64) -> I64:
 
 
 def first_row_of(keys: I64, asked: I64) -> I64:
-    """First row with each key `asked` in `keys`, -1 where it is missing; without a sort where keys lie close together.
-
-    No key is negative; a negative one that is asked for is missing.
-    """
-    if len(keys) == 0 or len(asked) == 0:
-        return np.full(len(asked), -1, np.int64)
-    low, high = int(keys.min()), int(keys.max())
-    if high - low >= _COUNTABLE_PER_ROW * len(keys) + _COUNTABLE:
-        order = np.argsort(keys, kind="stable")
-        at = lookup(keys[order], asked)
-        return np.where(at >= 0, order[at], -1)
-    rows = np.full(high - low + 2, -1, np.int64)  # the last answers for what is missing
-    rows[keys[::-1] - low] = np.arange(len(keys) - 1, -1, -1)
-    found: I64 = rows[np.where((asked >= low) & (asked <= high), asked - low, high - low + 1)]
-    return found
+    """First row with each key `asked` in `keys`, -1 where it is missing. Fast where both are nearly in order."""
+    order = order_by(keys)
+    at = lookup(in_order(keys, order), asked)
+    return at if order is None else np.where(at >= 0, order[at], -1)
 
 
 def group_ids(columns: Sequence[NDArray[np.integer[Any] | np.bool_]]) -> tuple[I64, I64]:

@@ -68,6 +68,9 @@ class ArrowTables:
     def ahead(self, *requests: Request) -> None:
         """Nothing: this source reads when it is asked."""
 
+    def ahead_texts(self, spec: TableSpec, column: str) -> None:
+        """Nothing: this source reads when it is asked."""
+
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column; all None where the table lacks it."""
         table = self._table(spec, (column,))
@@ -75,9 +78,9 @@ class ArrowTables:
             return [None] * table.num_rows
         return _texts(table.column(column))
 
-    def coded_texts(self, spec: TableSpec, column: str) -> Coded:
-        """The same, each distinct text once."""
-        return coded(self.texts(spec, column))
+    def coded_texts(self, spec: TableSpec, column: str, rows: I64) -> Coded:
+        """The texts of some rows, each distinct text once."""
+        return coded(self.texts(spec, column), rows)
 
     def _table(self, spec: TableSpec, columns: tuple[str, ...]) -> Any:
         if spec.name not in self.names:

@@ -54,6 +54,9 @@ def communication(view: View) -> Communication:
     """The communication of the used steps of `view`; without entries where none ran."""
     rows, step = view.ops, view.op_step
     mine = is_communication(view.trace, rows)
+    if not mine.any():
+        none = np.zeros(0, np.int64)
+        return Communication(none, none, none, none)
     start, end = shift_apart(step, view.trace.ops.start[rows], view.trace.ops.end[rows])
     others = union(start[~mine], end[~mine])
     reach = np.concatenate((start[:1] - 1, np.maximum.accumulate(end[mine])))[: int(mine.sum())]

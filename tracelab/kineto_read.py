@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tracelab.reading import tell
+
 _CHUNK_BYTES = 1 << 20
 _LONGEST_EVENT = 1 << 22  # characters; call stacks and shapes stay far below, so more is damage
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -189,9 +191,15 @@ class _Bytes:
         self.unread = 0
 
     def __iter__(self) -> Iterator[bytes]:
+        size = self._path.stat().st_size
         with self._path.open("rb") as file:
-            first = file.read(_CHUNK_BYTES)
-            chunks = iter(lambda: file.read(_CHUNK_BYTES), b"")
+
+            def chunk() -> bytes:
+                tell(file.tell(), size, "bytes")
+                return file.read(_CHUNK_BYTES)
+
+            first = chunk()
+            chunks = iter(chunk, b"")
             if not first.startswith(_GZIP_MAGIC):
                 yield first
                 yield from chunks

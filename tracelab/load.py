@@ -1,8 +1,9 @@
 """Opens whatever the user names: recognised by content, never by its name alone."""
 
 import dataclasses
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from threading import Thread
 
 from tracelab.capture.export import EXPORTABLE_SUFFIXES, export_report
 from tracelab.errors import InputError
@@ -38,6 +39,16 @@ def load_trace(path: Path, nsys: str | None = None) -> Trace:
     inside = unpacked_head(path, packed, _HEAD_BYTES)
     with unpacked(path, packed) as file:
         return _load_file(file, inside, path, nsys)
+
+
+def read_shapes_ahead(trace: Trace) -> None:
+    """Begin to read the launch shapes on another thread, for somebody who will want them."""
+
+    def read() -> None:
+        with suppress(Exception):  # who wants them will meet the same error
+            trace.ops.read_shapes()
+
+    Thread(target=read).start()
 
 
 def _load_file(file: Path, head: bytes, shown_as: Path, nsys: str | None) -> Trace:

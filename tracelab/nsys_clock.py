@@ -62,13 +62,17 @@ class FromFirstEvent:
         """Says so to the export itself."""
         self.utc.ahead(*requests)
 
+    def ahead_texts(self, spec: TableSpec, column: str) -> None:
+        """Says so to the export itself."""
+        self.utc.ahead_texts(spec, column)
+
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column in row order."""
         return self.utc.texts(spec, column)
 
-    def coded_texts(self, spec: TableSpec, column: str) -> Coded:
-        """The same, each distinct text once."""
-        return self.utc.coded_texts(spec, column)
+    def coded_texts(self, spec: TableSpec, column: str, rows: I64) -> Coded:
+        """The texts of some rows, each distinct text once."""
+        return self.utc.coded_texts(spec, column, rows)
 
     def _moved(self, column: I64) -> I64:
         return np.where(column > TIME_LIMIT_NS, column - self.origin_ns, column)

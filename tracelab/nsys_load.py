@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tracelab import nsys_tables as tables
-from tracelab.arrays import ByCode, in_order, order_by, rows_by
+from tracelab.arrays import ByCode, in_order, order_by, rows_by, spread
 from tracelab.coded_rows import CodedRows
 from tracelab.errors import InputError
 from tracelab.failures import strip_version
@@ -81,12 +81,14 @@ _CALL_COLUMNS = (
 
 
 def _read(source: TableSource, names: Names) -> _Raw:
-    source.ahead(NVTX_COLUMNS, _CALL_COLUMNS, KERNEL_COLUMNS)
-    ranges, marks = read_nvtx(source, names)
+    source.ahead(_CALL_COLUMNS, KERNEL_COLUMNS, NVTX_COLUMNS)
+    source.ahead_texts(tables.NVTX, "text")
     calls, kinds = _read_calls(source, names)
+    ops = read_ops(source, names)
+    ranges, marks = read_nvtx(source, names)
     overheads = source.ints(tables.OVERHEAD)
     return _Raw(
-        ops=read_ops(source, names),
+        ops=ops,
         ranges=ranges,
         marks=marks,
         calls=calls,
@@ -172,12 +174,12 @@ def _calls(raw: Columns, kinds: CodedRows, sort: Callable[[I32], I32], identitie
     return Calls(
         start=in_order(raw["start"], order),
         end=in_order(end, order),
-        process=identities.thread_process[thread][code],
-        thread=thread[code],
+        process=spread(identities.thread_process[thread], code),
+        thread=spread(thread, code),
         correlation=in_order(raw["correlationId"], order),
-        name=name[code],
-        return_value=np.where(returned == NULL, 0, returned)[code],
-        driver=(kind["eventClass"] == 1)[code],
+        name=spread(name, code),
+        return_value=spread(np.where(returned == NULL, 0, returned), code),
+        driver=spread(kind["eventClass"] == 1, code),
     )
 
 

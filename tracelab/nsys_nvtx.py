@@ -140,11 +140,10 @@ def _names(source: TableSource, names: Names, kinds: CodedRows) -> I32:
     """The string of the id, else the text: 2019 exports wrote the id 0, which is no name, in place of NULL."""
     by_kind = names.by_id(kinds.distinct["textId"])
     unnamed = by_kind == names.by_text([None])[0]
-    codes = by_kind[kinds.codes]
-    if not unnamed.any():
-        return codes
-    direct = names.by_coded(source.coded_texts(tables.NVTX, "text"))
-    return np.where(unnamed[kinds.codes], direct, codes).astype(np.int32)
+    codes, rows = by_kind[kinds.codes], np.flatnonzero(unnamed[kinds.codes])
+    if len(rows):
+        codes[rows] = names.by_coded(source.coded_texts(tables.NVTX, "text", rows))
+    return codes
 
 
 def _domains(events: _Events, names: Names) -> tuple[CodedRows, tuple[str, ...]]:

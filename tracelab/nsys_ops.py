@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelab import nsys_tables as tables
-from tracelab.arrays import ByCode, first_row_of, in_order, order_by
+from tracelab.arrays import ByCode, first_row_of, in_order, order_by, spread
 from tracelab.coded_rows import CodedRows, merged
 from tracelab.nsys_raw import Identities, Names
 from tracelab.table_source import NULL, TableSource, timed
@@ -57,17 +57,17 @@ class RawOps:
         )  # fmt: skip
         code = in_order(codes, order)
         return Ops(
-            kind=kind.astype(np.uint8)[code],
+            kind=spread(kind.astype(np.uint8), code),
             start=in_order(raw["start"], order),
             end=in_order(raw["end"], order),
-            process=process[code],
-            device=device[code],
-            stream=stream[code],
+            process=spread(process, code),
+            device=spread(device, code),
+            stream=spread(stream, code),
             correlation=in_order(correlation, order),
-            name=names[code],
+            name=spread(names, code),
             call=np.broadcast_to(np.int64(ABSENT), len(code)),
-            graph_node=np.where(node == NULL, ABSENT, node)[code],
-            bytes=np.maximum(in_order(raw["bytes"], order), 0),
+            graph_node=spread(np.where(node == NULL, ABSENT, node), code),
+            bytes=in_order(raw["bytes"], order),
             read_shapes=shapes(self.keep, order),
         )
 
@@ -139,7 +139,7 @@ def _placed(coded: CodedRows, kind: int, names: I32, node: I64 | None = None) ->
 
 
 def _with_bytes(columns: dict[str, I64]) -> dict[str, I64]:
-    return columns if "bytes" in columns else {**columns, "bytes": np.zeros(len(columns["start"]), np.int64)}
+    return columns if "bytes" in columns else {**columns, "bytes": np.broadcast_to(np.int64(0), len(columns["start"]))}
 
 
 def _kernels(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
@@ -151,6 +151,7 @@ def _kernels(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRo
 
 def _copies(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
     columns, coded = source.coded_ints(tables.MEMCPY, (*_TIMES, "bytes"), (*_PLACE, "copyKind"))
+    columns["bytes"] = np.maximum(columns["bytes"], 0)
     kinds, inverse = np.unique(coded.distinct["copyKind"], return_inverse=True)
     labels = [f"memcpy {tables.COPY_KINDS.get(int(kind), '')}".strip() for kind in kinds]
     return columns, _placed(coded, MEMCPY, names.by_text(labels)[inverse])
@@ -158,6 +159,7 @@ def _copies(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRow
 
 def _memsets(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
     columns, coded = source.coded_ints(tables.MEMSET, (*_TIMES, "bytes"), _PLACE)
+    columns["bytes"] = np.maximum(columns["bytes"], 0)
     return columns, _placed(coded, MEMSET, np.repeat(names.by_text(["memset"]), coded.count))
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tracelab.adbc_read import LargeTables
 from tracelab.capture.identity import file_identity
 from tracelab.capture.settled import has_pending_log
 from tracelab.errors import InputError
+from tracelab.large_tables import LargeTables
 from tracelab.nsys_load import load_nsys
 from tracelab.sqlite_read import open_readonly
 from tracelab.table_source import TableSource

@@ -30,7 +30,7 @@ class PhaseWork:
 
 def busy_by_phase(view: View) -> NDArray[np.float64]:
     """Mean busy time per step of each phase code (ns, overlaps shared evenly)."""
-    codes = view.phases.op_phase[view.ops]
+    codes = view.of_ops(view.phases.op_phase)
     totals = np.bincount(codes, weights=view.shares_ns, minlength=len(view.phases.names))
     return totals / max(view.steps_used, 1)
 

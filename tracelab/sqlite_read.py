@@ -44,9 +44,9 @@ class SqliteTables:
         if not wanted:
             rows = count_rows(self.connection, spec) if present else 0
             return {name: np.full(rows, NULL, np.int64) for name in spec.ints}
-        matrix = _fetch(self.connection, spec, wanted).reshape(-1, len(wanted))
-        columns = {name: np.ascontiguousarray(matrix[:, i]) for i, name in enumerate(wanted)}
-        lacking = {name: np.full(len(matrix), NULL, np.int64) for name in spec.ints if name not in present}
+        columns = integers(self.connection, spec.name, wanted)
+        rows = len(columns[wanted[0]])
+        lacking = {name: np.full(rows, NULL, np.int64) for name in spec.ints if name not in present}
         return columns | lacking
 
     def rows(self, table: str) -> int:
@@ -65,6 +65,9 @@ class SqliteTables:
     def ahead(self, *requests: Request) -> None:
         """Nothing: this source reads when it is asked."""
 
+    def ahead_texts(self, spec: TableSpec, column: str) -> None:
+        """Nothing: this source reads when it is asked."""
+
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column in row order; all None where the file lacks the column."""
         present = present_columns(self.connection, spec)
@@ -73,9 +76,9 @@ class SqliteTables:
         rows = self.connection.execute(f'SELECT "{column}" FROM "{spec.name}" ORDER BY rowid')
         return [None if value is None else str(value) for (value,) in rows]
 
-    def coded_texts(self, spec: TableSpec, column: str) -> Coded:
-        """The same, each distinct text once."""
-        return coded(self.texts(spec, column))
+    def coded_texts(self, spec: TableSpec, column: str, rows: I64) -> Coded:
+        """The texts of some rows, each distinct text once."""
+        return coded(self.texts(spec, column), rows)
 
 
 @contextlib.contextmanager
@@ -96,18 +99,24 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _fetch(connection: sqlite3.Connection, spec: TableSpec, wanted: list[str]) -> I64:
-    plain = ", ".join(f'coalesce("{name}", {NULL})' for name in wanted)
+def integers(
+    connection: sqlite3.Connection, table: str, names: Sequence[str], row_ids: tuple[int, int] | None = None
+) -> dict[str, I64]:
+    """Integer columns that a table has, of all rows or of those with row ids [first, stop)."""
+    plain = ", ".join(f'coalesce("{name}", {NULL})' for name in names)
     try:
-        return _flat(connection, spec, plain, len(wanted))
+        flat = _flat(connection, table, plain, row_ids)
     except (TypeError, ValueError, OverflowError):  # text or a blob where a number belongs
-        cast = ", ".join(f'coalesce(CAST("{name}" AS INTEGER), {NULL})' for name in wanted)
-        return _flat(connection, spec, cast, len(wanted))
+        cast = ", ".join(f'coalesce(CAST("{name}" AS INTEGER), {NULL})' for name in names)
+        flat = _flat(connection, table, cast, row_ids)
+    matrix = flat.reshape(-1, len(names))
+    return {name: np.ascontiguousarray(matrix[:, i]) for i, name in enumerate(names)}
 
 
-def _flat(connection: sqlite3.Connection, spec: TableSpec, columns: str, width: int) -> I64:
-    rows = connection.execute(f'SELECT {columns} FROM "{spec.name}" ORDER BY rowid')
-    return np.fromiter(chain.from_iterable(rows), np.int64, count=count_rows(connection, spec) * width)
+def _flat(connection: sqlite3.Connection, table: str, columns: str, row_ids: tuple[int, int] | None) -> I64:
+    where, values = ("", ()) if row_ids is None else ("WHERE rowid >= ? AND rowid < ?", row_ids)
+    rows = connection.execute(f'SELECT {columns} FROM "{table}" {where} ORDER BY rowid', values)
+    return np.fromiter(chain.from_iterable(rows), np.int64)
 
 
 def present_columns(connection: sqlite3.Connection, spec: TableSpec) -> set[str]:

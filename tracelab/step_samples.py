@@ -66,7 +66,7 @@ class StepSamples:
 
 def step_samples(view: View) -> StepSamples:
     """The samples of all used steps of `view`."""
-    code = view.phases.op_phase[view.ops]
+    code = view.of_ops(view.phases.op_phase)
     cells = code.astype(np.int64) * view.steps_used + view.op_step
     count = len(view.phases.names)
     busy = np.bincount(cells, weights=view.shares_ns, minlength=count * view.steps_used).reshape(count, -1)

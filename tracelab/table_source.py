@@ -53,12 +53,16 @@ class TableSource(Protocol):
         """Say what `coded_ints` will be asked for, so that a source that can do so reads it meanwhile."""
         ...
 
+    def ahead_texts(self, spec: TableSpec, column: str) -> None:
+        """The same of `coded_texts`."""
+        ...
+
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column in row order."""
         ...
 
-    def coded_texts(self, spec: TableSpec, column: str) -> "Coded":
-        """The same, each distinct text once."""
+    def coded_texts(self, spec: TableSpec, column: str, rows: I64) -> "Coded":
+        """The texts of some rows of a column, in their order, each distinct text once."""
         ...
 
 
@@ -70,10 +74,10 @@ class Coded:
     texts: Sequence[str | None]
 
 
-def coded(texts: Sequence[str | None]) -> Coded:
-    """A list of texts by its distinct values."""
+def coded(texts: Sequence[str | None], rows: I64) -> Coded:
+    """The given rows of a list of texts by their distinct values."""
     at = {text: code for code, text in enumerate(dict.fromkeys(texts))}
-    return Coded(np.fromiter(map(at.__getitem__, texts), np.int32, count=len(texts)), list(at))
+    return Coded(np.fromiter(map(at.__getitem__, texts), np.int32, count=len(texts))[rows], list(at))
 
 
 def timed(column: I64) -> Bool:

@@ -85,7 +85,7 @@ class Ops:
     def __len__(self) -> int:
         return len(self.start)
 
-    @property
+    @cached_property
     def duration_ns(self) -> I64:
         return self.end - self.start
 

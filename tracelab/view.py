@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import distinct_pairs, median_int
+from tracelab.arrays import Scalar, distinct_pairs, median_int
 from tracelab.floor import Floor, step_floor
 from tracelab.gap_classes import HOST_LATE, Gaps, classify_gaps
 from tracelab.gpu_facts import Machine
@@ -59,6 +59,18 @@ class View:
         return self.table.ops[self._kept]
 
     @cached_property
+    def _stretch(self) -> slice | None:
+        """`ops` as a stretch of rows, which they are where nothing else ran between the steps; else None."""
+        rows = self.ops
+        if len(rows) and int(rows[-1] - rows[0]) + 1 == len(rows) and (rows[1:] > rows[:-1]).all():
+            return slice(int(rows[0]), int(rows[-1]) + 1)
+        return None
+
+    def of_ops(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
+        """The values that a column of `Ops` (or of the same length) has for `ops`; without a copy where it can."""
+        return column[self.ops if self._stretch is None else self._stretch]
+
+    @cached_property
     def op_step(self) -> I64:
         """Used step (0 …) of each of `ops`."""
         number = np.zeros(len(self.table), np.int64)
@@ -68,7 +80,7 @@ class View:
     @cached_property
     def launching_calls(self) -> tuple[I64, I64]:
         """Used step and row of `Calls` of every call that launched work there: once, however many kernels it holds."""
-        call = self.trace.ops.call[self.ops]
+        call = self.of_ops(self.trace.ops.call)
         linked = np.flatnonzero(call >= 0)
         first = linked[distinct_pairs(self.op_step[linked], call[linked])]
         return self.op_step[first], call[first]
@@ -76,22 +88,22 @@ class View:
     @cached_property
     def shares_ns(self) -> NDArray[np.float64]:
         """Busy time of each of `ops`, overlaps within a step shared evenly; adds up to the busy time."""
-        return even_shares(self.op_step, self.trace.ops.start[self.ops], self.trace.ops.end[self.ops])
+        return even_shares(self.op_step, self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end))
 
     @cached_property
     def alone_ns(self) -> NDArray[np.float64]:
         """Time of each of `ops` in which no other of its step ran: only then are the SMs it does not reach empty."""
-        return time_alone(self.op_step, self.trace.ops.start[self.ops], self.trace.ops.end[self.ops])
+        return time_alone(self.op_step, self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end))
 
     @cached_property
     def is_kernel(self) -> Bool:
-        kernels: Bool = self.trace.ops.kind[self.ops] == KERNEL
+        kernels: Bool = self.of_ops(self.trace.ops.kind) == KERNEL
         return kernels
 
     @cached_property
     def kernel_sum_ns(self) -> int:
         """Plain sum of the kernels of the used steps."""
-        return int(self.trace.ops.duration_ns[self.ops[self.is_kernel]].sum())
+        return int(self.of_ops(self.trace.ops.duration_ns).sum(where=self.is_kernel))
 
     @cached_property
     def span_ns(self) -> I64:
@@ -132,7 +144,10 @@ class View:
 
     @cached_property
     def timeline(self) -> Timeline:
-        return union(self.trace.ops.start[self.device_ops], self.trace.ops.end[self.device_ops])
+        ops, rows = self.trace.ops, self.device_ops
+        if len(rows) == len(ops):  # all of it: no copies
+            return union(ops.start, ops.end)
+        return union(ops.start[rows], ops.end[rows])
 
     @cached_property
     def gaps(self) -> Gaps:

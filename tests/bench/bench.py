@@ -1,71 +1,63 @@
-"""How long tracelab takes on large traces, against a plain read of the same columns with Python's sqlite3, in one run.
+"""How long tracelab takes on large traces, as ratios, against the bars that it is held to: everything in one run.
 
-    python tests/bench/bench.py [--kernels 1000000] [--repeat 3] [--keep FOLDER]
+    python tests/bench/bench.py [--kernels 1000000] [--repeat 3] [--keep FOLDER] [--ten-million]
+                                [--others FOLDER] [--readers FOLDER]
 
-The traces are made from bundled recordings by `enlarge.py`. Every command runs in a process of its own; time is the
-best of the repetitions, memory the largest resident set that the kernel reports of the process.
+The traces are made from bundled recordings by the programs beside this one. Every command runs in a process of its own;
+time is the best of the repetitions, memory the largest resident set that the kernel reports of the process. Files come
+from the page cache; the cache of tracelab is empty but where the case says `again`. The bars are for a million kernels.
 """
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
-import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
-from enlarge import enlarge
+import others
+import readers
+from cases import KINETO, PLAIN, cases, measure
+from measure import Run
+from traces import Traces, make
 
-ROOT = Path(__file__).parents[2]
-EAGER = ROOT / "sample_traces" / "llama8b_eager_b1_h200.sqlite"
-_PLAIN = """
-import sqlite3, sys
-from tracelab.nsys_tables import KERNEL, NVTX, RUNTIME
-db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro&immutable=1", uri=True)
-for spec in (KERNEL, RUNTIME, NVTX):
-    there = {row[1] for row in db.execute(f"PRAGMA table_info({spec.name})")}
-    names = ", ".join(f'"{name}"' for name in (*spec.ints, *spec.texts) if name in there)
-    rows = db.execute(f"SELECT {names} FROM {spec.name}").fetchall()
-"""
+_FASTER_THAN = ("HTA", "TraceLens")  # on the trace of the PyTorch profiler
 
 
-@dataclass(frozen=True)
-class Run:
-    """One case: wall time in s, and the largest resident set in MB."""
-
-    seconds: float
-    peak_mb: float
-
-
-def measured(command: list[str], repeat: int) -> Run:
-    """The best time and the largest memory of `repeat` runs. Raises RuntimeError if the command fails."""
-    runs = [_once(command) for _ in range(repeat)]
-    return Run(min(run.seconds for run in runs), max(run.peak_mb for run in runs))
-
-
-def _once(command: list[str]) -> Run:
-    began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    _, status, used = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - began
-    code = os.waitstatus_to_exitcode(status)
-    if code not in (0, 3):  # 3: a diff found a regression, which is an answer
-        raise RuntimeError(f"{' '.join(command)} ended with {code}")
-    return Run(seconds, used.ru_maxrss / 1000)
+def _print_cases(traces: Traces, runs: Mapping[str, Run]) -> list[bool]:
+    """One line for every case; returns which bars hold."""
+    print(f"{'case':28}{'s':>8}{'× plain':>9}{'peak MB':>9}  bar")
+    held = []
+    for name, bar in [(PLAIN, None), *((case.name, case.bar) for case in cases(traces))]:
+        run = runs[name]
+        said = run.last_line if run.failed else ""
+        if bar:
+            held.append(bar.holds(run, runs))
+            said = f"{'ok  ' if held[-1] else 'over'}  {bar.text(run, runs)}  {said}"
+        ratio = run.seconds / runs[PLAIN].seconds
+        print(f"{name:28}{run.seconds:8.2f}{ratio:9.2f}{run.peak_mb:9.0f}  {said}".rstrip())
+    return held
 
 
-def cases(big: Path, other: Path) -> dict[str, list[str]]:
-    """What is measured, by name."""
-    tracelab = [sys.executable, "-m", "tracelab"]
-    return {
-        "plain sqlite3 read": [sys.executable, "-c", _PLAIN, str(big)],
-        "report": [*tracelab, "report", str(big)],
-        "gaps alone": [*tracelab, "gaps", str(big)],
-        "diff of two": [*tracelab, "diff", str(big), str(other)],
-        "report of a recording": [*tracelab, "report", str(EAGER)],
-        "--help": [*tracelab, "--help"],
-    }
+def _print_others(folder: Path, traces: Traces, runs: Mapping[str, Run]) -> list[bool]:
+    """One line for every other tool; returns which of those for the trace of PyTorch are slower than tracelab."""
+    ratios = others.compare(folder, others.Files(traces.big, traces.other, traces.kineto), runs)
+    judged = {name: ratios[name] > 1 for name in _FASTER_THAN if name in ratios}
+    for name, slower in judged.items():
+        print(f"{KINETO}: {'ok  ' if slower else 'over'}  {ratios[name]:.1f} times as fast as {name}")
+    return list(judged.values())
+
+
+def _run(options: argparse.Namespace, folder: Path) -> None:
+    traces = make(folder, options.kernels, ten=options.ten_million)
+    runs = measure(traces, options.repeat)
+    print(f"{options.kernels} kernels, {os.cpu_count()} cores, best of {options.repeat}")
+    held = _print_cases(traces, runs)
+    if options.others:
+        held += _print_others(options.others.absolute(), traces, runs)
+    if options.readers:
+        print()
+        readers.compare(traces.big, options.readers.absolute(), options.repeat)
+    print(f"\n{sum(held)} of {len(held)} bars hold")
 
 
 def main() -> None:
@@ -74,21 +66,14 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--keep", type=Path, help="where the traces are kept, else in a temporary folder")
+    parser.add_argument("--ten-million", action="store_true", help="also a trace of ten times the kernels, once")
+    parser.add_argument("--others", type=Path, help="compare with other tools, installed into and kept in this folder")
+    parser.add_argument(
+        "--readers", type=Path, help="compare readers of SQLite, installed into and kept in this folder"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        big, other = folder / "big.sqlite", folder / "other.sqlite"
-        for path, kernels in ((big, options.kernels), (other, options.kernels + 5_000)):
-            if not path.exists():
-                enlarge(EAGER, path, kernels)
-        print(f"{options.kernels} kernels, {os.cpu_count()} cores, best of {options.repeat}")
-        print(f"{'case':24}{'s':>8}{'× plain':>9}{'peak MB':>9}")
-        plain = 0.0
-        for name, command in cases(big, other).items():
-            run = measured(command, options.repeat)
-            plain = plain or run.seconds
-            print(f"{name:24}{run.seconds:8.2f}{run.seconds / plain:9.2f}{run.peak_mb:9.0f}", flush=True)
+        _run(options, (options.keep or Path(temporary)).absolute())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import typer
 
 from tracelab.commands.shared import (
     FACTS,
+    KEPT,
     OUTPUT,
     READING,
     SELECTION,
@@ -44,7 +45,7 @@ def command(leaf: Leaf) -> Callable[..., None]:
         write(render(report, values, leaf.name), values["output"])
 
     options = [_flag(p) for p in own.values()]
-    return with_parameters(run, (_TRACE, *options, *OUTPUT, *SELECTION, *FACTS, *READING), leaf.help)
+    return with_parameters(run, (_TRACE, *options, *OUTPUT, *SELECTION, *FACTS, *READING, *KEPT), leaf.help)
 
 
 def _flag(parameter: inspect.Parameter) -> inspect.Parameter:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracelab.commands.shared import FACTS, OUTPUT, READING, SELECTION, build_report, format_leaf, render_as, write
+from tracelab.commands.shared import (
+    FACTS,
+    KEPT,
+    OUTPUT,
+    READING,
+    SELECTION,
+    build_report,
+    format_leaf,
+    render_as,
+    write,
+)
 from tracelab.errors import CheckFailedError, UsageError
 from tracelab.kernel_names import escape
 from tracelab.units import TimeUnit, count, data, number, percent, time, work
@@ -32,7 +42,7 @@ _BUDGET = inspect.Parameter(
         Path | None, typer.Option("--budget", metavar="FILE", help="The limits, in TOML.", show_default=False)
     ],
 )
-PARAMETERS = (_TRACE, _BUDGET, *OUTPUT, *SELECTION, *FACTS, *READING)
+PARAMETERS = (_TRACE, _BUDGET, *OUTPUT, *SELECTION, *FACTS, *READING, *KEPT)
 _NANOSECONDS = TimeUnit("ns", 1, 0)
 _ALL_DIGITS = 6  # decimals of a percentage that would else read like its limit
 

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from tracelab import quantities
 from tracelab.capture.folder import traces_of
+from tracelab.commands.reading_line import reading_line
 from tracelab.commands.shared import (
     FACTS,
     OUTPUT,
@@ -182,7 +183,8 @@ def _side(group: Sequence[Path], selection: "Selection", values: Mapping[str, An
     from tracelab.compare.load import load_side
 
     try:
-        return load_side(group, selection, facts_of(values), values["nsys"])
+        with reading_line():
+            return load_side(group, selection, facts_of(values), values["nsys"])
     except (InputError, UsageError) as error:
         if values["steps_after"] is not None and selection.steps == values["steps_after"]:
             raise type(error)(str(error).replace("--steps ", "--steps-after ", 1)) from error

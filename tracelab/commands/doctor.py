@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelab.capture.doctor import diagnose
+from tracelab.commands.reading_line import reading_line
 from tracelab.commands.shared import (
     FACTS,
     OUTPUT,
@@ -72,7 +73,8 @@ def _judged(path: Path, values: Values) -> "Trust":
     from tracelab.trust import judge, judge_nothing
 
     selection, facts = selection_of(values), facts_of(values)
-    trace = load_trace(path, values["nsys"])
+    with reading_line():
+        trace = load_trace(path, values["nsys"])
     try:
         analysis = attribute(trace, facts, selection)
     except NoGpuWorkError:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tracelab.commands.shared import FACTS, OUTPUT, READING, SELECTION, build_report, format_leaf, render, write
+from tracelab.commands.shared import FACTS, KEPT, OUTPUT, READING, SELECTION, build_report, format_leaf, render, write
 from tracelab.samples import default_sample
 
 HELP = "The one-page answer: where the step went, in absolute times."
@@ -18,7 +18,7 @@ _TRACE = inspect.Parameter(
         Path | None, typer.Argument(help="SQLite export or .nsys-rep; the bundled H200 sample if left out.")
     ],
 )
-PARAMETERS = (_TRACE, *OUTPUT, *SELECTION, *FACTS, *READING)
+PARAMETERS = (_TRACE, *OUTPUT, *SELECTION, *FACTS, *READING, *KEPT)
 
 
 def run(trace: Path | None, **values: Any) -> None:

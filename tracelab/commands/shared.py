@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelab import quantities
+from tracelab.commands.kept_reports import Question, find, keep
+from tracelab.commands.reading_line import reading_line
 from tracelab.errors import InputError, UsageError
 from tracelab.options import PHASE_MODES, Facts, Selection
 from tracelab.registry import Leaf, leaves, load
@@ -64,6 +66,7 @@ OUTPUT = (
     _option("full_names", bool, False, "Print kernel names in full.", "--full-names"),
 )
 READING = (_option("nsys", str | None, None, "The nsys that exports a .nsys-rep.", metavar="PATH"),)
+KEPT = (_option("cache", bool, True, "Take the report that was kept of the same question.", "--cache/--no-cache"),)
 
 
 def with_parameters(
@@ -128,14 +131,27 @@ def build_report(
     capture: "CaptureFacts | None" = None,
     recording: str | None = None,
 ) -> "Report":
-    """Load and analyse `trace` by the common options in `values`."""
-    from tracelab.analysis import attribute, report
-    from tracelab.load import load_trace
-
+    """Load and analyse `trace` by the common options in `values`, or take the report that was kept of just that."""
     keep_input(trace, values.get("output"))
-    selection, facts = selection_of(values), facts_of(values)
-    analysis = attribute(load_trace(trace, values.get("nsys")), facts, selection)
-    return report(analysis, analyzers, capture, recording)
+    question = Question(trace, selection_of(values), facts_of(values), analyzers, values.get("nsys"))
+    reusable = capture is None and recording is None and values.get("cache", True)
+    found = find(question) if reusable else None
+    return found or _analysed(question, capture, recording, store=reusable)
+
+
+def _analysed(question: Question, capture: "CaptureFacts | None", recording: str | None, *, store: bool) -> "Report":
+    from tracelab.analysis import attribute, report
+    from tracelab.load import load_trace, read_shapes_ahead
+
+    state = question.state()
+    with reading_line():
+        trace = load_trace(question.trace, question.nsys)
+    if question.analyzers is None:
+        read_shapes_ahead(trace)
+    made = report(attribute(trace, question.facts, question.selection), question.analyzers, capture, recording)
+    if store:
+        keep(question, state, made)
+    return made
 
 
 def render(report: "Report", values: Values, analyzer: str | None = None) -> str:

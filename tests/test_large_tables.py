@@ -1,4 +1,4 @@
-"""The Arrow driver reads what SQLite's own module reads, value for value, or leaves it to that."""
+"""Pages are decoded to what SQLite's own module reads, value for value, or left to that."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -7,22 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from tracelab import adbc_read
-from tracelab.adbc_read import LargeTables
+from tracelab import large_tables
+from tracelab.large_tables import LargeTables
 from tracelab.nsys_tables import KERNEL, NVTX, RUNTIME, STRINGS, TableSpec
 from tracelab.samples import FOLDER
+from tracelab.sqlite_pages import Batch
 from tracelab.sqlite_read import SqliteTables, open_readonly
 from tracelab.table_source import NULL
+from tracelab.trace import I64
 
 SPEC = TableSpec("T", ("a", "b", "lacking"), ("text",))
 
 
 @pytest.fixture(autouse=True)
 def every_table_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adbc_read, "_LARGE_ROWS", 1)
+    monkeypatch.setattr(large_tables, "_LARGE_ROWS", 1)
 
 
 @contextmanager
@@ -42,8 +43,9 @@ def _assert_alike(large: LargeTables, plain: SqliteTables, spec: TableSpec) -> N
         found = alone[name] if name in alone else coded[name]
         np.testing.assert_array_equal(found, its[name], err_msg=f"{spec.name}.{name} by distinct rows")
     assert large.rows(spec.name) == plain.rows(spec.name)
-    for column in spec.texts:
-        one, other = large.coded_texts(spec, column), plain.coded_texts(spec, column)
+    everything = np.arange(large.rows(spec.name))
+    for column, rows in [(column, rows) for column in spec.texts for rows in (everything, everything[::7])]:
+        one, other = large.coded_texts(spec, column, rows), plain.coded_texts(spec, column, rows)
         assert [one.texts[code] for code in one.codes] == [other.texts[code] for code in other.codes]
 
 
@@ -63,24 +65,20 @@ def test_recordings_are_read_alike(name: str) -> None:
             _assert_alike(large, plain, spec)
 
 
-def test_the_driver_is_what_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: a driver that gives every value of the first column as 0 makes the comparison fail. One that
-    loses a row is not believed, and SQLite's module reads the table."""
-    whole = adbc_read._batches
+def test_pages_are_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: a decoder that gives 0 for every integer makes the comparison fail. Where it loses a row it is
+    not believed, and SQLite's module reads the table."""
+    whole = Batch.integers
 
-    def zeros(*asked: str) -> Iterator[Any]:
-        for batch in whole(*asked):
-            yield batch.set_column(0, batch.schema.names[0], pa.array([0] * len(batch), pa.int64()))
-
-    def without_last(*asked: str) -> Iterator[Any]:
-        for batch in whole(*asked):
-            yield batch.slice(0, len(batch) - 1)
+    def zeros(self: Batch) -> I64:
+        return np.zeros_like(whole(self))
 
     with _both(FOLDER / "kimi_graph_h200.sqlite") as (large, plain):
-        monkeypatch.setattr(adbc_read, "_batches", zeros)
-        with pytest.raises(AssertionError):
-            _assert_alike(large, plain, RUNTIME)
-        monkeypatch.setattr(adbc_read, "_batches", without_last)
+        with monkeypatch.context() as patch:
+            patch.setattr(Batch, "integers", zeros)
+            with pytest.raises(AssertionError):
+                _assert_alike(large, plain, RUNTIME)
+        monkeypatch.setattr(Batch, "__len__", lambda self: len(self._end) - 1)
         _assert_alike(large, plain, RUNTIME)
 
 
@@ -104,9 +102,9 @@ def test_values_of_any_type(values: list[Any], tmp_path: Path) -> None:
         _assert_alike(large, plain, SPEC)
 
 
-def test_another_type_after_the_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver takes a column's type from its first rows; what comes later in another one is read by SQLite."""
-    monkeypatch.setattr(adbc_read, "_BATCH_ROWS", "4")
+def test_another_type_in_a_later_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite reads the batch in which something else than an integer stands."""
+    monkeypatch.setattr(large_tables, "_BATCH_ROWS", 4)
     for later in ("9", 2.5, b"1", None):
         rows = [(i, 1, "t") for i in range(64)] + [(later, 1, "t")] * 3
         path = _made(tmp_path, rows)
@@ -122,7 +120,7 @@ def test_texts_with_nulls_and_bytes_that_are_no_text(tmp_path: Path) -> None:
         db.commit()
     with _both(path) as (large, plain):
         _assert_alike(large, plain, SPEC)
-        assert "a\N{REPLACEMENT CHARACTER}" in large.coded_texts(SPEC, "text").texts
+        assert "a\N{REPLACEMENT CHARACTER}" in large.coded_texts(SPEC, "text", np.arange(30)).texts
 
 
 def test_row_ids_with_holes_and_absent_tables(tmp_path: Path) -> None:

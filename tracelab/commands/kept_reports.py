@@ -1,0 +1,144 @@
+"""Finished reports of large traces, kept in the cache folder: the same question of the same file is answered at once.
+
+A report is kept, not the columns of its trace: it has a hundredth of their size, and reading is less than half of the
+time. It is found by everything that it depends on: the state of every file of the trace, the version of tracelab down
+to its source files, and all options. Each is one Arrow file, written aside and renamed, so two processes never see half
+of one; the least recently used are removed beyond a size. A cache that cannot be used is no error.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracelab.capture.cache import cache_folder
+from tracelab.capture.identity import Identity, file_identity
+from tracelab.capture.settled import has_pending_log
+from tracelab.errors import TracelabError
+from tracelab.options import Facts, Selection
+
+if TYPE_CHECKING:
+    from tracelab.report import Report
+
+_FOLDER = "reports"
+_LEAST_BYTES = 4_000_000  # a smaller trace is analysed in less time than a kept report is worth
+_MOST_BYTES = 256_000_000  # of all kept reports; one of a million kernels has about 0.5 MB
+# A file that was written this shortly before it was looked at could be written again without a change of its times, on
+# file systems that count whole seconds (FAT: two).
+_SETTLED_NS = 2_000_000_000
+_PACKAGE = Path(__file__).parents[1]
+_SUFFIX = ".arrow"
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What a report is an answer to. `values` are options that reach the loader."""
+
+    trace: Path
+    selection: Selection
+    facts: Facts
+    analyzers: Mapping[str, Mapping[str, Any]] | None
+    nsys: str | None
+
+    def state(self) -> Identity | None:
+        """The state of the trace's files; None where no report of them may be kept."""
+        if has_pending_log(self.trace):
+            return None
+        state = file_identity(self.trace)
+        large = state is not None and sum(size for _, _, _, size, _, _ in state) >= _LEAST_BYTES
+        return state if large else None
+
+    def key(self, state: Identity) -> str:
+        """A name for the question, asked of files in this state."""
+        own_families = os.environ.get("TRACELAB_FAMILIES")
+        facts = [
+            str(self.trace), state, dataclasses.asdict(self.selection), dataclasses.asdict(self.facts), self.nsys,
+            self.analyzers, own_families and file_identity(Path(own_families)), os.environ.get("TRACELAB_NSYS"),
+            _program(),
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode(errors="surrogatepass")).hexdigest()
+
+
+def find(question: Question) -> "Report | None":
+    """The kept answer, if there is one."""
+    state = question.state()
+    if state is None:
+        return None
+    with contextlib.suppress(Exception):  # damaged, of another version, or gone meanwhile: analysed anew
+        entry = cache_folder() / _FOLDER / (question.key(state) + _SUFFIX)
+        if entry.is_file():
+            found = _read(entry)
+            os.utime(entry)
+            return found
+    return None
+
+
+def keep(question: Question, before: Identity | None, report: "Report") -> None:
+    """Keep `report`; `before` is the state of the files from before they were read, and must still be theirs."""
+    if before is None or question.state() != before or _just_written(before):
+        return
+    with contextlib.suppress(OSError, TracelabError, TypeError, ValueError):
+        folder = cache_folder() / _FOLDER
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _write(report, folder / (question.key(before) + _SUFFIX))
+        _make_room(folder)
+
+
+def _just_written(state: Identity) -> bool:
+    newest_ns = max(max(modified_ns, changed_ns) for *_, modified_ns, changed_ns in state)
+    return time.time_ns() - newest_ns < _SETTLED_NS
+
+
+def _read(entry: Path) -> "Report":
+    import pyarrow as pa
+
+    from tracelab.report_codec import decode
+
+    with pa.OSFile(os.fsencode(entry)) as file, pa.ipc.open_file(file) as reader:
+        table = reader.read_all()
+    samples = [values.values.to_numpy() for values in table.column("samples")]
+    return decode(table.schema.metadata[b"report"].decode(), samples)
+
+
+def _write(report: "Report", entry: Path) -> None:
+    import pyarrow as pa
+
+    from tracelab.report_codec import encode
+
+    text, samples = encode(report)
+    column = pa.array(samples, pa.list_(pa.float64()))
+    table = pa.table({"samples": column}).replace_schema_metadata({"report": text})
+    aside = entry.with_name(f"{entry.name}.{os.getpid()}.part")
+    try:
+        with pa.OSFile(os.fsencode(aside), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        aside.chmod(0o600)  # it holds names of the profiled program
+        aside.replace(entry)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _make_room(folder: Path) -> None:
+    """Remove what was used longest ago until the rest fits."""
+    entries = sorted(((entry.stat(), entry) for entry in folder.iterdir()), key=lambda one: one[0].st_mtime_ns)
+    total = sum(seen.st_size for seen, _ in entries)
+    for seen, entry in entries:
+        if total <= _MOST_BYTES:
+            return
+        entry.unlink(missing_ok=True)
+        total -= seen.st_size
+
+
+def _program() -> list[tuple[str, int, int]]:
+    """Every source and data file of tracelab with its size and time: a checkout changes without a new version."""
+    found = []
+    for folder, _, files in os.walk(_PACKAGE, followlinks=True):  # the leaf folders are links in a checkout
+        for file in (Path(folder, name) for name in files if name.endswith((".py", ".toml", ".json"))):
+            seen = file.stat()
+            found.append((str(file), seen.st_size, seen.st_mtime_ns))
+    return sorted(found)
