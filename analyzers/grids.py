@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracelab import wave_findings
-from tracelab.arrays import group_ids, rows_by_group
+from tracelab.arrays import Scalar, group_ids, rows_by_group
 from tracelab.communication import is_communication
 from tracelab.grid_findings import Underfill, findings
 from tracelab.occupancy import Floats, Occupancy, limiter_names, occupancy
@@ -65,13 +66,19 @@ class _Launches:
 
 def _parts(view: View, told: Bool) -> list[_Launches]:
     """The launches of each kernel, phase, block and resources."""
-    ops, shapes, rows = view.trace.ops, view.trace.ops.shapes, view.ops[told]
+    ops, shapes = view.trace.ops, view.trace.ops.shapes
+    everything = bool(told.all())  # then nothing needs to be copied
+
+    def pick(column: NDArray[Scalar]) -> NDArray[Scalar]:
+        return view.of_ops(column) if everything else view.of_ops(column)[told]
+
     resources, _ = group_ids([shapes.block_x, shapes.block_y, shapes.block_z, shapes.registers,
                               shapes.static_shared_bytes, shapes.dynamic_shared_bytes])  # fmt: skip
-    group, _ = group_ids([ops.name[rows], view.phases.op_phase[rows], resources[shapes.code[rows]]])
+    group, _ = group_ids([pick(ops.name), pick(view.phases.op_phase), resources[pick(shapes.code)]])
     order = rows_by_group(group)
-    rows, alone_ns = rows[order], view.alone_ns[told][order]
-    shape, time_ns = shapes.code[rows], ops.duration_ns[rows]
+    rows = view.ops[order] if everything else view.ops[told][order]
+    alone_ns = view.alone_ns[order] if everything else view.alone_ns[told][order]
+    shape, time_ns = pick(shapes.code)[order], pick(ops.duration_ns)[order]
     edges = [*np.flatnonzero(np.diff(group[order], prepend=-1)).tolist(), len(rows)]
     return [_Launches(rows[a:b], shape[a:b], time_ns[a:b], alone_ns[a:b]) for a, b in pairwise(edges)]
 

@@ -33,7 +33,7 @@ _LAYERS = (
     ("capture", r"capture(\..*)?"),
     (
         "trace",
-        r"trace|event_clock|arrays|coded_rows|reading|load|samples|sqlite_read|large_tables|sqlite_pages|coded_texts|arrow_read|unpack|table_source|nsys_\w+|kineto_\w+",
+        r"trace|event_clock|arrays|arrow_values|pool|coded_rows|reading|load|samples|sqlite_read|large_tables|sqlite_pages|coded_texts|arrow_read|unpack|table_source|nsys_\w+|kineto_\w+",
     ),
     ("analyzers", r"analyzers\..*"),
     ("reports", r"reports\..*"),

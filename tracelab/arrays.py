@@ -159,19 +159,18 @@ def group_ids(columns: Sequence[NDArray[np.integer[Any] | np.bool_]]) -> tuple[I
 def distinct_pairs(groups: I64, items: I64) -> I64:
     """First position of each distinct (group, item), in their lexicographic order; neither is negative.
 
-    Fast where `groups` is in order and equal pairs stand side by side, as the kernels of one graph launch do.
+    Fast where the pairs ascend, as kernels launched one by one do, or equal ones stand side by side, as the kernels of
+    one graph launch do.
     """
-    if len(groups) == 0:
-        return np.zeros(0, np.int64)
-    changes = (groups[1:] != groups[:-1]) | (items[1:] != items[:-1])
-    at = np.flatnonzero(np.concatenate(([True], changes)))
+    at = np.arange(len(groups))
+    same_group, further = groups[1:] == groups[:-1], items[1:] > items[:-1]
+    if ((groups[1:] > groups[:-1]) | (same_group & further)).all():
+        return at
+    at = at[np.concatenate(([True], ~(same_group & (items[1:] == items[:-1]))))]
     few_groups, few_items = groups[at], items[at]
     if int(np.bincount(few_items).max()) > 1:
         return at[group_ids([few_groups, few_items])[1]]
-    ascends = (few_groups[1:] > few_groups[:-1]) | (
-        (few_groups[1:] == few_groups[:-1]) & (few_items[1:] > few_items[:-1])
-    )
-    return at if ascends.all() else at[np.lexsort((few_items, few_groups))]
+    return at[np.lexsort((few_items, few_groups))]
 
 
 _COUNTABLE = 1 << 22  # keys up to here are counted in a table of 32 MB

@@ -8,17 +8,18 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import ipc
 
+from tracelab.arrow_values import values
 from tracelab.coded_rows import CodedRows, code_rows
+from tracelab.coded_texts import joined
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
 from tracelab.table_source import NULL, Coded, Request, coded
@@ -49,9 +50,7 @@ class ArrowTables:
     def ints(self, spec: TableSpec) -> dict[str, I64]:
         """The integer columns of `spec`; unsigned values wrap, booleans are 0 and 1, text is cast as SQLite does."""
         table = self._table(spec, spec.ints)
-        present = set(table.column_names)
-        missing = np.full(table.num_rows, NULL, np.int64)
-        return {name: _ints(table.column(name)) if name in present else missing.copy() for name in spec.ints}
+        return {name: _column(table, name) for name in spec.ints}
 
     def rows(self, table: str) -> int:
         """How many rows a table has; 0 where there is none."""
@@ -61,9 +60,9 @@ class ArrowTables:
         self, spec: TableSpec, columns: Sequence[str], together: Sequence[str]
     ) -> tuple[dict[str, I64], CodedRows]:
         """Integer columns of `spec`, those of `together` by their distinct rows."""
-        found = self.ints(TableSpec(spec.name, (*columns, *together)))
-        rows = len(next(iter(found.values())))
-        return {name: found[name] for name in columns}, code_rows({name: found[name] for name in together}, rows)
+        table = self._table(spec, (*columns, *together))
+        rows = table.num_rows
+        return {name: _column(table, name) for name in columns}, code_rows(partial(_slice, table, together), rows)
 
     def ahead(self, *requests: Request) -> None:
         """Nothing: this source reads when it is asked."""
@@ -80,7 +79,12 @@ class ArrowTables:
 
     def coded_texts(self, spec: TableSpec, column: str, rows: I64) -> Coded:
         """The texts of some rows, each distinct text once."""
-        return coded(self.texts(spec, column), rows)
+        table = self._table(spec, (column,))
+        texts = table.column(column) if column in table.column_names else None
+        if texts is None or not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+            return coded(self.texts(spec, column), rows)
+        whole = joined([_coded_texts(chunk) for chunk in texts.chunks])
+        return Coded(whole.codes[rows], whole.texts)
 
     def _table(self, spec: TableSpec, columns: tuple[str, ...]) -> Any:
         if spec.name not in self.names:
@@ -185,21 +189,42 @@ class _Streams:
         return _chosen(self.tables[name], columns)
 
 
+def _slice(table: Any, names: Sequence[str], first: int, stop: int) -> dict[str, I64]:
+    part = table.slice(first, stop - first)
+    return {name: _column(part, name) for name in names}
+
+
+def _column(table: Any, name: str) -> I64:
+    """A column as integers, all missing where the table lacks it."""
+    if name not in table.column_names:
+        missing: I64 = np.broadcast_to(np.int64(NULL), table.num_rows)
+        return missing
+    return _ints(table.column(name))
+
+
 def _ints(column: Any) -> I64:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_null(kind):
         return np.full(len(column), NULL, np.int64)
-    if pa.types.is_uint64(kind):
-        values = np.asarray(column.fill_null(0)).astype(np.uint64).view(np.int64)
-    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        values = np.asarray(pc.cast(column, pa.int64()).fill_null(0))
-    elif pa.types.is_floating(kind):
+    if pa.types.is_boolean(kind):
+        column, kind = column.cast(pa.uint8()), pa.uint8()
+    if pa.types.is_integer(kind):
+        return _from_integers(column, np.dtype(str(kind)))
+    if pa.types.is_floating(kind):
         return _from_floats(np.asarray(column.cast(pa.float64()).fill_null(np.nan)))
-    else:
-        return _from_texts(_texts(column))
-    return np.where(np.asarray(column.is_null()), NULL, values)
+    return _from_texts(_texts(column))
+
+
+def _from_integers(column: Any, kind: np.dtype[Any]) -> I64:
+    """Straight from Arrow's memory: pyarrow's own way to numpy imports pandas, which takes longer than all the rest."""
+    found, at = np.empty(len(column), np.int64), 0
+    for chunk in column.chunks:
+        stop = at + len(chunk)
+        values(chunk, kind, found[at:stop], NULL)
+        at = stop
+    return found
 
 
 def _from_floats(values: np.ndarray[Any, np.dtype[np.float64]]) -> I64:
@@ -216,6 +241,15 @@ def _from_texts(values: list[str | None]) -> I64:
             sign, digits = _INTEGER.match(value).groups()  # type: ignore[union-attr]  # it matches every text
             found[i] = min(max(int(f"{sign}{digits or 0}"), limits.min), limits.max)
     return found
+
+
+def _coded_texts(chunk: Any) -> Coded:
+    """An array of texts by its distinct values; bytes that are no UTF-8 are replaced, as everywhere."""
+    encoded = chunk.cast(pa.large_binary()).dictionary_encode()
+    texts = [text.decode("utf-8", "replace") for text in encoded.dictionary.to_pylist()]
+    codes = np.empty(len(chunk), np.int32)
+    values(encoded.indices, np.dtype(np.int32), codes, len(texts))
+    return Coded(codes, [*texts, None])
 
 
 def _texts(column: Any) -> list[str | None]:

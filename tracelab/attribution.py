@@ -30,17 +30,20 @@ class Launches:
     """The calls that matter for attribution: those with GPU work and those that failed; rows of `Calls`."""
 
     rows: I64
-    gpu_ns: I64  # plain sum of the GPU time each launched
 
 
 def launches(trace: Trace) -> Launches:
-    """Calls with GPU work or a non-zero return value, with the GPU time each launched."""
+    """Calls with GPU work or a non-zero return value."""
+    has_work = trace.first_op_of_call >= 0
+    return Launches(np.flatnonzero(has_work | (trace.calls.return_value != 0)))
+
+
+def launched_gpu_ns(trace: Trace) -> I64:
+    """Plain sum of the GPU time that each call launched."""
     gpu_ns = np.zeros(len(trace.calls), np.int64)
     linked = trace.ops.call >= 0
     np.add.at(gpu_ns, trace.ops.call[linked], trace.ops.duration_ns[linked])
-    has_work = trace.first_op_of_call >= 0
-    rows = np.flatnonzero(has_work | (trace.calls.return_value != 0))
-    return Launches(rows, gpu_ns[rows])
+    return gpu_ns
 
 
 class OwnRanges:
@@ -113,7 +116,8 @@ def work_in_ranges(
     owner = trace.thread_process[thread] if any_thread else thread
     call_owner = trace.calls.process[calls] if any_thread else trace.calls.thread[calls]
     for code in np.unique(owner):
-        here = np.flatnonzero(call_owner == code)
+        mine = call_owner == code
+        here = slice(None) if mine.all() else np.flatnonzero(mine)
         times = trace.calls.start[calls[here]]
         running = np.concatenate(([0], np.cumsum(weight[here])))
         rows = np.flatnonzero(owner == code)

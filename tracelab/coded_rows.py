@@ -1,11 +1,13 @@
 """Rows of a table by their distinct values: a million kernels are a few hundred different launches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from tracelab.arrays import group_ids
+from tracelab.pool import pool
 from tracelab.trace import I32, I64, Bool
 
 _BATCH_ROWS = 1 << 16  # rows that are coded together: their columns stay in a core's cache
@@ -43,16 +45,20 @@ class CodedRows:
         return next((len(values) for values in self.distinct.values()), 0)
 
 
-def code_rows(columns: Mapping[str, I64], rows: int) -> CodedRows:
-    """Columns of `rows` rows by their distinct rows."""
+def code_rows(columns: Callable[[int, int], Mapping[str, I64]], rows: int) -> CodedRows:
+    """The columns of `rows` rows by their distinct rows; `columns` gives those of the rows [first, stop).
+
+    Batches are taken on every core.
+    """
+    if rows <= _BATCH_ROWS:
+        return code_batch(columns(0, rows), rows)
+    return merged(list(pool().map(lambda edge: code_batch(columns(*edge), edge[1] - edge[0]), _batches(rows))))
+
+
+def code_batch(columns: Mapping[str, I64], rows: int) -> CodedRows:
+    """The same for few rows at once."""
     if not columns:
         return CodedRows(np.zeros(rows, np.int32), {})
-    edges = range(0, max(rows, 1), _BATCH_ROWS)
-    return merged([code_batch({name: c[at : at + _BATCH_ROWS] for name, c in columns.items()}) for at in edges])
-
-
-def code_batch(columns: Mapping[str, I64]) -> CodedRows:
-    """The same for few rows at once."""
     codes, first = group_ids(list(columns.values()))
     return CodedRows(codes.astype(np.int32), {name: column[first] for name, column in columns.items()})
 
@@ -61,6 +67,8 @@ def merged(parts: Sequence[CodedRows]) -> CodedRows:
     """The rows of all parts, one behind the other; there is at least one part, and all have the same columns."""
     if len(parts) == 1:
         return parts[0]
+    if not parts[0].distinct:
+        return CodedRows(np.zeros(sum(map(len, parts)), np.int32), {})
     joined = {name: np.concatenate([part.distinct[name] for part in parts]) for name in parts[0].distinct}
     number, first = group_ids(list(joined.values()))
     number = number.astype(np.int32)
@@ -69,3 +77,36 @@ def merged(parts: Sequence[CodedRows]) -> CodedRows:
         codes[at : at + len(part)] = number[below : below + part.count][part.codes]
         at, below = at + len(part), below + part.count
     return CodedRows(codes, {name: values[first] for name, values in joined.items()})
+
+
+def totals(
+    columns: Callable[[int, int], Mapping[str, I64]], values: Callable[[int, int], I64], rows: int
+) -> tuple[Mapping[str, I64], I64, I64]:
+    """The distinct rows of the columns, how many rows each stands for, and the sum of their `values`.
+
+    Both are functions that give those of the rows [first, stop).
+    """
+
+    parts, counts, sums = [], [], []
+    for edge in _batches(rows):
+        coded = code_batch(columns(*edge), edge[1] - edge[0])
+        parts.append(CodedRows(np.arange(coded.count, dtype=np.int32), coded.distinct))
+        counts.append(np.bincount(coded.codes, minlength=coded.count))
+        sums.append(_summed(coded.codes, values(*edge), coded.count))
+    whole = merged(parts)
+    return (
+        whole.distinct,
+        _summed(whole.codes, np.concatenate(counts), whole.count),
+        _summed(whole.codes, np.concatenate(sums), whole.count),
+    )
+
+
+def _summed(codes: I32, values: I64, count: int) -> I64:
+    total = np.zeros(count, np.int64)
+    np.add.at(total, codes, values)
+    return total
+
+
+def _batches(rows: int) -> list[tuple[int, int]]:
+    """The rows in batches [first, stop), of which there is at least one."""
+    return list(pairwise([*range(0, max(rows, 1), _BATCH_ROWS), rows]))

@@ -3,8 +3,6 @@
 import dataclasses
 import re
 
-import numpy as np
-
 from tracelab.errors import UsageError
 from tracelab.trace import Trace
 
@@ -20,7 +18,6 @@ def without_ranges(trace: Trace, pattern: str | None) -> Trace:
         unwanted = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"--exclude {pattern!r} is not a regular expression ({error}).") from error
-    hits = np.array([bool(unwanted.search(name)) for name in trace.names], bool)
-    kept = ~hits[trace.ranges.name] if len(hits) else np.zeros(0, bool)
+    kept = ~trace.named(trace.ranges.name, unwanted.search)
     columns = {f.name: getattr(trace.ranges, f.name)[kept] for f in dataclasses.fields(trace.ranges)}
     return dataclasses.replace(trace, ranges=dataclasses.replace(trace.ranges, **columns))

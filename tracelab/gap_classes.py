@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tracelab.arrays import count_up_to
+from tracelab.arrays import count_up_to, rows_in_order
 from tracelab.failures import is_host_wait
 from tracelab.intervals import Timeline, union
 from tracelab.trace import I64, U8, Trace
@@ -78,7 +78,9 @@ def _covered_rows(first: I64, last: I64, rows: int) -> I64:
 def classify_gaps(trace: Trace, timeline: Timeline, rows: I64) -> Gaps:
     """Gaps between the blocks of `timeline`, which was made of the op rows `rows`."""
     start, end = timeline.end[:-1], timeline.start[1:]
-    before, after = rows[timeline.last[:-1]], rows[timeline.first[1:]]
+    before, after = timeline.last[:-1], timeline.first[1:]
+    if not rows_in_order(rows):
+        before, after = rows[before], rows[after]
     cause = np.full(len(start), UNKNOWN, np.uint8)
     profiler = np.zeros(len(start), np.int64)
     known = np.flatnonzero(trace.ops.call[after] >= 0)
@@ -119,13 +121,13 @@ def _profiler_ns(trace: Trace, start: I64, end: I64, after: I64) -> I64:
     log = trace.overheads
     if len(log) == 0:
         return total
-    flushes = np.array(["flush" in name.lower() for name in trace.names], bool)
+    flushes = trace.named(log.name, lambda name: "flush" in name.lower())
     anywhere = union(log.start, log.end)
     first = np.searchsorted(end, anywhere.start, side="right")
     rows = _covered_rows(first, np.maximum(np.searchsorted(start, anywhere.end, side="left"), first), len(start))
     thread = trace.calls.thread[trace.ops.call[after[rows]]]
     for code in np.unique(thread):
-        mine = (log.thread == code) | (flushes[log.name] & (log.process == trace.thread_process[code]))
+        mine = (log.thread == code) | (flushes & (log.process == trace.thread_process[code]))
         busy = union(log.start[mine], log.end[mine])
         asked = rows[thread == code]
         total[asked] = busy.covered(start[asked], end[asked])

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import group_ids
+from tracelab.coded_rows import totals
 from tracelab.gap_classes import CLASSES, PROFILER
 from tracelab.intervals import new_coverage
 from tracelab.kernel_names import shorten
 from tracelab.result import Row
+from tracelab.trace import I64
 from tracelab.units import time as format_time
 from tracelab.view import View
 
@@ -22,21 +23,27 @@ def gap_pairs(view: View) -> list[Row]:
     rows = gaps.rows_within(view.table.start[view.used], view.table.end[view.used])
     if len(rows) == 0:
         return []
-    profiler_ns = gaps.profiler_ns[rows]
-    profiled = np.flatnonzero(profiler_ns)
-    time_ns = np.concatenate((gaps.end[rows] - gaps.start[rows] - profiler_ns, profiler_ns[profiled]))
-    cause = np.concatenate((gaps.cause[rows], np.full(len(profiled), PROFILER, np.uint8)))
-    rows = np.concatenate((rows, rows[profiled]))  # a gap that the profiler cut has a row for each part
-    before, after = names[gaps.before[rows]], names[gaps.after[rows]]
-    group, first = group_ids([before, after, cause])
-    total = np.zeros(len(first), np.int64)
-    np.add.at(total, group, time_ns)
-    counts = np.bincount(group)
+    profiled = rows[gaps.profiler_ns[rows] > 0]
+    rows = np.concatenate((rows, profiled))  # a gap that the profiler cut has a row for each part
+    whole = len(rows) - len(profiled)
+
+    def columns(first: int, stop: int) -> dict[str, I64]:
+        part = rows[first:stop]
+        cause = np.where(np.arange(first, stop) < whole, gaps.cause[part], PROFILER)
+        return {"before": names[gaps.before[part]], "after": names[gaps.after[part]], "cause": cause}
+
+    def time_ns(first: int, stop: int) -> I64:
+        part = rows[first:stop]
+        profiler_ns = gaps.profiler_ns[part]
+        rest_ns = gaps.end[part] - gaps.start[part] - profiler_ns
+        return np.where(np.arange(first, stop) < whole, rest_ns, profiler_ns)
+
+    pairs, counts, total = totals(columns, time_ns, len(rows))
     return [
         {
-            "after_kernel": view.trace.names[int(before[first[g]])],
-            "before_kernel": view.trace.names[int(after[first[g]])],
-            "class": CLASSES[int(cause[first[g]])],
+            "after_kernel": view.trace.names[int(pairs["before"][g])],
+            "before_kernel": view.trace.names[int(pairs["after"][g])],
+            "class": CLASSES[int(pairs["cause"][g])],
             "count_per_step": view.per_step(int(counts[g])),
             "ns_per_step": round(view.per_step(int(total[g]))),
         }

@@ -83,6 +83,11 @@ def shift_apart(group: Codes, start: I64, end: I64) -> tuple[I64, I64]:
     return start + moved, end + moved
 
 
+def _apart(group: Codes, start: I64, end: I64) -> bool:
+    """Whether no interval begins before another of its group has ended; sorted by group and start."""
+    return not ((start[1:] < end[:-1]) & (group[1:] == group[:-1])).any()
+
+
 def outermost(group: Codes, start: I64, end: I64) -> Bool:
     """Which intervals do not lie inside an earlier one of their group; sorted by group, start and descending end."""
     _, right, reach = _reached(group, start, end)
@@ -99,6 +104,8 @@ def start_past_earlier(group: Codes, start: I64, end: I64) -> I64:
 
 def new_coverage(group: Codes, start: I64, end: I64) -> I64:
     """Time that each interval adds to the union of those before it in its group; sums to the union per group."""
+    if _apart(group, start, end):
+        return end - start
     left, right, reach = _reached(group, start, end)
     added: I64 = np.maximum(right - np.maximum(left, reach), 0)
     return added
@@ -112,16 +119,18 @@ def _reached(group: Codes, start: I64, end: I64) -> tuple[I64, I64, I64]:
 
 def even_shares(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
     """Time of each interval when every instant is split evenly among the intervals of its group active then (ns)."""
+    if _apart(group, start, end):
+        return (end - start).astype(np.float64)
     left, right = shift_apart(group, start, end)
-    if not (left[1:] < right[:-1]).any():
-        return (right - left).astype(np.float64)
     return _weighted(left, right, lambda active: np.divide(1.0, active, out=np.zeros(len(active)), where=active > 0))
 
 
 def time_alone(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
     """Time of each interval in which no other of its group is active (ns)."""
+    alone = (end - start).astype(np.float64)
+    if _apart(group, start, end):
+        return alone
     left, right = shift_apart(group, start, end)
-    alone = (right - left).astype(np.float64)
     meets = np.zeros(len(left), bool)
     meets[1:] = left[1:] < np.maximum.accumulate(right)[:-1]
     meets[:-1] |= left[1:] < right[:-1]

@@ -74,7 +74,8 @@ def _table(raw: dict[str, I64], start: I64, end: I64, names: I32, device: I32, p
 
 def _shapes(raw: dict[str, I64]) -> Shapes:
     columns = {name: np.clip(raw[name], ABSENT if name == "registers" else 0, _INT32_MAX) for name in _SHAPES}
-    coded = code_rows(columns, len(raw["registers"]))
+    rows = len(raw["registers"])
+    coded = code_rows(lambda first, stop: {name: column[first:stop] for name, column in columns.items()}, rows)
     found = {name: values.astype(np.int32) for name, values in coded.distinct.items()}
     shared = found.pop("shared")  # Kineto writes the sum of both
     return Shapes(coded.codes, **found, static_shared_bytes=np.zeros_like(shared), dynamic_shared_bytes=shared)

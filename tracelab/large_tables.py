@@ -4,13 +4,11 @@ It gives exactly what `SqliteTables` gives, which reads all that is small or unu
 they come, so that no table is held twice. Measured against the readers that there are: see `tests/bench/README.md`.
 """
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +17,7 @@ import numpy as np
 from tracelab.coded_rows import CodedRows, code_batch, merged
 from tracelab.coded_texts import code_texts, joined
 from tracelab.nsys_tables import TableSpec
+from tracelab.pool import pool
 from tracelab.reading import tell
 from tracelab.sqlite_pages import Batch, UnusualError, leaves, open_paged, rows_of
 from tracelab.sqlite_read import SqliteTables, integers, open_readonly
@@ -108,8 +107,8 @@ class LargeTables(SqliteTables):
             values = _integers(table, part, asked)
             for name in there:
                 found[name][part.first - table.first_row : part.stop - table.first_row] = values[name]
-            lacking = _missing(part.stop - part.first)
-            return [code_batch({name: values.get(name, lacking) for name in together})] if together else []
+            rows = part.stop - part.first
+            return [code_batch({n: values.get(n, _missing(rows)) for n in together}, rows)] if together else []
 
         return _Reading(table, found, self._batches(table, take))
 
@@ -131,7 +130,7 @@ class LargeTables(SqliteTables):
             self._read_rows.append(part.stop - part.first)
             return found
 
-        return [_pool().submit(one, part) for part in table.parts]
+        return [pool().submit(one, part) for part in table.parts]
 
     def _tell(self) -> None:
         tell(sum(self._read_rows), sum(self._begun_rows), "rows")
@@ -260,11 +259,6 @@ def _waited(parts: "Sequence[Future[Found]]", meanwhile: Callable[[], None]) -> 
     while wait(parts, timeout=_BETWEEN_LOOKS_S).not_done:
         meanwhile()
     return [part.result() for part in parts]
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count() or 1)
 
 
 def _missing(rows: int) -> I64:

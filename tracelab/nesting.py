@@ -29,10 +29,11 @@ class Forest:
         if len(self.rows) == 0:
             return np.full(len(time_ns), ABSENT, np.int64)
         at = self._last_started(thread, time_ns)
-        asked = np.flatnonzero(at >= 0)
-        while len(asked := asked[self.end[at[asked]] < time_ns[asked]]):
-            at[asked] = self.parent[at[asked]]
-            asked = asked[at[asked] >= 0]
+        asked = np.flatnonzero((self.end[at] < time_ns) & (at >= 0))
+        while len(asked):
+            above = self.parent[at[asked]]
+            at[asked] = above
+            asked = asked[(self.end[above] < time_ns[asked]) & (above >= 0)]
         return np.where(at >= 0, self.rows[at], ABSENT)
 
     def parent_rows(self, total: int) -> I64:
@@ -44,14 +45,20 @@ class Forest:
 
     def _last_started(self, thread: I32, time_ns: I64) -> I64:
         """Position of the last range of the thread that has started by each time, ABSENT before its first."""
+        if len(thread) and (thread == thread[0]).all():
+            return self._begun(int(thread[0]), time_ns)
         at = np.full(len(time_ns), ABSENT, np.int64)
         order = rows_by_group(thread)
         starts = group_starts(thread[order])
         for rows in np.split(order, starts[1:]) if len(order) else []:
-            first, last = np.searchsorted(self.thread, [thread[rows[0]], thread[rows[0]] + 1])
-            begun = count_up_to(self.start[first:last], time_ns[rows])
-            at[rows] = np.where(begun > 0, first + begun - 1, ABSENT)
+            at[rows] = self._begun(int(thread[rows[0]]), time_ns[rows])
         return at
+
+    def _begun(self, thread: int, time_ns: I64) -> I64:
+        """The same for times of one thread."""
+        first, last = np.searchsorted(self.thread, [thread, thread + 1])
+        begun = count_up_to(self.start[first:last], time_ns)
+        return np.where(begun > 0, first - 1 + begun, ABSENT)
 
 
 def build_forest(ranges: Ranges, keep: Bool) -> Forest:

@@ -52,10 +52,14 @@ class Names:
 
     def finish(self) -> Callable[[I32], I32]:
         """Freeze the pool and return the function from provisional to final codes."""
-        kept = {text: cut(text, _LONGEST_NAME) for text in self._codes}
-        self.final = tuple(sorted(set(kept.values())))
-        at = {text: code for code, text in enumerate(self.final)}
-        rank = np.array([*(at[kept[text]] for text in self._codes), 0], np.int32)
+        texts = [text if len(text) <= _LONGEST_NAME else cut(text, _LONGEST_NAME) for text in self._codes]
+        order = sorted(range(len(texts)), key=texts.__getitem__)
+        ordered = [texts[i] for i in order]
+        # Names that were cut may have become alike: each text has the code of its first.
+        fresh = np.array([i == 0 or ordered[i] != ordered[i - 1] for i in range(len(ordered))], bool)
+        rank = np.zeros(len(texts) + 1, np.int32)
+        rank[order] = np.cumsum(fresh) - 1
+        self.final = tuple(text for text, new in zip(ordered, fresh.tolist(), strict=True) if new)
         return lambda codes: rank[codes]
 
     def _intern(self, texts: Sequence[str]) -> I32:

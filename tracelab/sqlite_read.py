@@ -60,7 +60,10 @@ class SqliteTables:
         """Integer columns of `spec`, those of `together` by their distinct rows."""
         found = self.ints(TableSpec(spec.name, (*columns, *together)))
         rows = len(next(iter(found.values())))
-        return {name: found[name] for name in columns}, code_rows({name: found[name] for name in together}, rows)
+        return (
+            {name: found[name] for name in columns},
+            code_rows(lambda first, stop: {name: found[name][first:stop] for name in together}, rows),
+        )
 
     def ahead(self, *requests: Request) -> None:
         """Nothing: this source reads when it is asked."""

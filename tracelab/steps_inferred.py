@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelab.arrays import group_starts, rows_by
-from tracelab.attribution import Launches, work_in_ranges
+from tracelab.attribution import Launches, launched_gpu_ns, work_in_ranges
 from tracelab.failures import is_host_wait
 from tracelab.periods import boundaries, find_loop
 from tracelab.trace import ABSENT, I32, I64, KERNEL, Trace
@@ -74,7 +74,7 @@ def _busiest_range(trace: Trace, launched: Launches, process: int) -> int:
     rows = np.flatnonzero((trace.thread_process[trace.ranges.thread] == process) & meant)
     if len(rows) == 0:
         return ABSENT
-    work = work_in_ranges(trace, rows, launched.rows, launched.gpu_ns)
+    work = work_in_ranges(trace, rows, launched.rows, launched_gpu_ns(trace)[launched.rows])
     best = int(work.max())
     if best <= 0:
         return ABSENT

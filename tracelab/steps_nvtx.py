@@ -93,8 +93,7 @@ def _assign(trace: Trace, rows: I64, asked: Bool, launched: Launches, own: OwnRa
 
 def _matching(trace: Trace, forest: Forest, wanted: re.Pattern[str]) -> I64:
     """Ranges whose full name `wanted` matches and that lie in no other such range."""
-    hits = np.array([bool(wanted.search(name)) for name in trace.names], bool)
-    chosen = forest_of_rows(trace, forest.rows[hits[trace.ranges.name[forest.rows]]])
+    chosen = forest_of_rows(trace, forest.rows[trace.named(trace.ranges.name[forest.rows], wanted.search)])
     outermost: I64 = chosen.rows[chosen.parent == ABSENT]
     return outermost
 

@@ -65,8 +65,8 @@ class Ops:
     """GPU work, ordered by start: kernels, copies, memsets and whole-graph executions.
 
     `call` is the row of `Calls` that launched it (same process and correlation id), ABSENT without one. `graph_node` is
-    the CUDA graph node id (graph id << 32 | node), ABSENT outside graphs. `bytes` is 0 for kernels. `read_shapes` gives
-    the launch shapes, which the file is asked for only when somebody wants them; it raises InputError.
+    the CUDA graph node id (graph id << 32 | node), ABSENT outside graphs. `bytes` is 0 for kernels. `read_shapes` asks
+    the file for the launch shapes, once somebody wants them; it raises InputError.
     """
 
     kind: U8
@@ -97,8 +97,7 @@ class Ops:
     @cached_property
     def computes(self) -> Bool:
         """Kernels and whole-graph executions, which stand in for their kernels; no copies or memsets."""
-        computing: Bool = (self.kind == KERNEL) | (self.kind == GRAPH)
-        return computing
+        return np.logical_or(self.kind == KERNEL, self.kind == GRAPH)
 
 
 @dataclass(frozen=True)
@@ -256,9 +255,14 @@ class Trace:
         return self.processes[process] >> 24 & 0xFFFFFF
 
     def calls_named(self, test: Callable[[str], object]) -> Bool:
-        """Which calls have a name that `test` accepts; each distinct name is tried once."""
-        accepted = np.array([bool(test(name)) for name in self.names], bool)
-        return accepted[self.calls.name] if len(accepted) else np.zeros(len(self.calls), bool)
+        """`named` of the calls."""
+        return self.named(self.calls.name, test)
+
+    def named(self, codes: I32, test: Callable[[str], object]) -> Bool:
+        """Which of these name codes are of a name that `test` accepts; each name that occurs is tried once."""
+        used = np.bincount(codes, minlength=len(self.names)) > 0
+        accepted = np.array([bool(use and test(name)) for use, name in zip(used.tolist(), self.names, strict=True)])
+        return accepted.astype(bool)[codes]
 
     @property
     def mixes_processes(self) -> bool:

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Scalar, distinct_pairs, median_int
+from tracelab.arrays import Scalar, distinct_pairs, median_int, rows_in_order
 from tracelab.floor import Floor, step_floor
 from tracelab.gap_classes import HOST_LATE, Gaps, classify_gaps
 from tracelab.gpu_facts import Machine
@@ -80,10 +80,12 @@ class View:
     @cached_property
     def launching_calls(self) -> tuple[I64, I64]:
         """Used step and row of `Calls` of every call that launched work there: once, however many kernels it holds."""
-        call = self.of_ops(self.trace.ops.call)
-        linked = np.flatnonzero(call >= 0)
-        first = linked[distinct_pairs(self.op_step[linked], call[linked])]
-        return self.op_step[first], call[first]
+        step, call = self.op_step, self.of_ops(self.trace.ops.call)
+        linked = call >= 0
+        if not linked.all():
+            step, call = step[linked], call[linked]
+        first = distinct_pairs(step, call)
+        return (step, call) if len(first) == len(step) and rows_in_order(first) else (step[first], call[first])
 
     @cached_property
     def shares_ns(self) -> NDArray[np.float64]:
