@@ -7,6 +7,7 @@ length of each record included; whatever is not so raises UnusualError, and SQLi
 """
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ _FIRST_TEXT = 13
 # By serial type below 128: bytes of the value, and how far its first 8 bytes are shifted to leave the integer.
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((t - 12) // 2 for t in range(12, _ONE_BYTE))], np.uint8)
 _SHIFTS = np.array([63, 56, 48, 40, 32, 16, 0, *[63] * (_ONE_BYTE - 7)], np.uint8)
+
+
+_kept = threading.local()  # the buffer of each thread: fresh memory costs more than reading into it
 
 
 class UnusualError(Exception):
@@ -68,11 +72,11 @@ class PagedFile:
     pages: int
 
     def read(self, numbers: I64) -> U8:
-        """The pages of these numbers (from 1), one behind the other, and some zeros."""
+        """The pages of these numbers (from 1), one behind the other, and some zeros; until this thread reads more."""
         size = self.page_bytes
         if len(numbers) and (int(numbers.min()) < 1 or int(numbers.max()) > self.pages):
             raise UnusualError("a page lies outside the file")
-        data = np.empty(len(numbers) * size + _PADDING, np.uint8)
+        data = _buffer(len(numbers) * size + _PADDING)
         data[len(numbers) * size :] = 0
         runs = np.flatnonzero(np.diff(numbers, prepend=-1) != 1)  # pages that follow each other are read at once
         for first, stop in zip(runs.tolist(), [*runs[1:].tolist(), len(numbers)], strict=True):
@@ -157,14 +161,25 @@ class Batch:
             raise UnusualError("a record that lies on several pages")
         self._type_at, self._types_end = start + 1, start + header
         self._value_at = start + header
+        self._types = iter(self._short_types(header))
 
     def __len__(self) -> int:
         return len(self._end)
 
+    def _short_types(self, header: I64) -> U8:
+        """The serial types by column, where all records have as many and each takes one byte; else none."""
+        width = int(header[0]) - 1 if len(header) else 0
+        if width < 1 or not (header == width + 1).all():
+            return np.zeros((0, 0), np.uint8)
+        types = np.lib.stride_tricks.sliding_window_view(self._data, width)[self._type_at]
+        if int(types.max()) >= _ONE_BYTE:
+            return np.zeros((0, 0), np.uint8)
+        self._type_at = self._types_end
+        return np.ascontiguousarray(types.T)
+
     def skip(self) -> None:
         """Pass over the next column."""
-        kind = self._next_types()
-        self._value_at = self._value_at + _size(kind)
+        self._pass(self._next_types())
 
     def integers(self) -> I64:
         """The next column, NULL where it is missing. Raises UnusualError if one of its values is no integer."""
@@ -172,13 +187,12 @@ class Batch:
         low, high = (int(kind.min()), int(kind.max())) if len(kind) else (0, 0)
         if high >= _RESERVED or (low <= _FLOAT <= high and (kind == _FLOAT).any()):
             raise UnusualError("a value that is no integer")
+        self._pass(kind)
         if low == high:
-            self._value_at = at + int(_SIZES[low])
             if low in (0, _ZERO, _ONE):
                 alike: I64 = np.broadcast_to(np.int64(NULL if low == 0 else low - _ZERO), len(kind))
                 return alike
             return self._eight_bytes(at) >> int(_SHIFTS[low])
-        self._value_at = at + _SIZES.take(kind)
         values = self._eight_bytes(at) >> _SHIFTS.take(kind).astype(np.int64)
         values[kind == 0] = NULL
         values[kind == _ZERO] = 0
@@ -197,10 +211,19 @@ class Batch:
 
     def done(self) -> None:
         """To be called after the last column: were these all, and all of each record?"""
-        if not ((self._type_at == self._types_end).all() and (self._value_at == self._end).all()):
+        none_left = next(self._types, None) is None and (self._type_at == self._types_end).all()
+        if not (none_left and (self._value_at == self._end).all()):
             raise UnusualError("records of another number of columns, or damaged ones")
 
+    def _pass(self, kind: NDArray[np.integer[Any]]) -> None:
+        """Go on to the next value."""
+        alike = len(kind) > 0 and bool((kind == kind[0]).all())
+        self._value_at = self._value_at + (int(_size(kind[:1])[0]) if alike else _size(kind))
+
     def _next_types(self) -> NDArray[np.integer[Any]]:
+        known: U8 | None = next(self._types, None)
+        if known is not None:
+            return known
         kind: NDArray[np.integer[Any]] = self._data[self._type_at]
         self._type_at = self._type_at + 1
         if len(kind) and int(kind.max()) >= _ONE_BYTE:
@@ -218,6 +241,14 @@ class Batch:
         anywhere: I64 = np.ndarray((len(self._data) - 7,), "<i8", buffer=self._data, strides=(1,))
         found: I64 = anywhere[at]
         return found.byteswap(inplace=True)
+
+
+def _buffer(size: int) -> U8:
+    """Memory of this thread, for the next pages in place of the last."""
+    kept: U8 | None = getattr(_kept, "buffer", None)
+    if kept is None or len(kept) < size:
+        _kept.buffer = kept = np.empty(size, np.uint8)
+    return kept[:size]
 
 
 def _size(kind: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:

@@ -97,7 +97,7 @@ class Ops:
     @cached_property
     def computes(self) -> Bool:
         """Kernels and whole-graph executions, which stand in for their kernels; no copies or memsets."""
-        return np.logical_or(self.kind == KERNEL, self.kind == GRAPH)
+        return np.isin(self.kind, (KERNEL, GRAPH))
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Case:
-    """A command of tracelab, with an empty cache or (`again`) with one that holds the trace; `once`: not repeated."""
+    """A command of tracelab, with an empty cache or (`again`) with one that holds its report; `once`: not repeated."""
 
     name: str
     arguments: tuple[str | Path, ...]

@@ -61,8 +61,9 @@ def tracelab(arguments: Sequence[str | Path], cache: Path | None = None) -> Run:
 
 
 def own_env() -> dict[str, str]:
-    """The environment of a Python that imports this checkout's tracelab."""
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    """The environment of a Python that imports this checkout's tracelab, compiled as it is where it is installed."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(ROOT)}
 
 
 def measured(command: Sequence[str | Path], env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> Run:

@@ -23,7 +23,9 @@ import numpy as np
 import numpy.typing as npt
 from plain import present
 
+from tracelab.large_tables import LargeTables
 from tracelab.nsys_tables import KERNEL, RUNTIME, TableSpec
+from tracelab.sqlite_read import open_readonly
 
 _NULL = int(np.iinfo(np.int64).min)
 _RANGES, _CORES = 4, 2  # as tracelab divides a table on two cores
@@ -136,6 +138,12 @@ def _pandas(part: Part) -> Columns:
     return [frame[name].fillna(_NULL).to_numpy(np.int64) for name in frame]
 
 
+def _pages(part: Part) -> Columns:
+    with open_readonly(Path(part.file)) as connection:
+        found = LargeTables(connection).ints(TableSpec(part.table, part.names))
+    return [found[name] for name in part.names]
+
+
 READERS: dict[str, Callable[[Part], Columns]] = {
     "sqlite3 fetchall": _fetchall,
     "sqlite3 numpy.fromiter": _fromiter,
@@ -150,6 +158,7 @@ READERS: dict[str, Callable[[Part], Columns]] = {
     "Polars with ADBC": partial(_polars, engine="adbc"),
     "Polars with ConnectorX": partial(_polars, engine="connectorx"),
     "pandas": _pandas,
+    "tracelab, from the pages": _pages,
 }
 
 

@@ -34,6 +34,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "Polars with ADBC": ("polars", *_ADBC),
     "Polars with ConnectorX": ("polars", "connectorx"),
     "pandas": (),
+    "tracelab, from the pages": (),
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from tracelab.analysis import attribute, device_views, main_device, report
 from tracelab.compare.side import Capture, Side
 from tracelab.errors import NoGpuWorkError, NotComparableError, UsageError
-from tracelab.load import load_trace
+from tracelab.load import load_trace, read_shapes_ahead
 from tracelab.options import Facts, Selection
 from tracelab.step_samples import step_samples
 
@@ -46,6 +46,7 @@ def _title(path: Path) -> str:
 def load_capture(path: Path, selection: Selection, facts: Facts, nsys: str | None = None) -> Capture:
     """Load and analyse one trace, and take the samples of its main device; the trace itself is not kept."""
     trace = load_trace(path, nsys)
+    read_shapes_ahead(trace)
     try:
         analysis = attribute(trace, facts, selection)
     except NoGpuWorkError as error:
