@@ -90,9 +90,16 @@ def group_starts(sorted_keys: NDArray[np.generic]) -> I64:
     return np.concatenate(([0], np.flatnonzero(sorted_keys[1:] != sorted_keys[:-1]) + 1))
 
 
-def group_sum(values: NDArray[np.int64], starts: I64) -> I64:
-    """Sum of each run that begins at `starts`."""
-    return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
+def group_sum(values: NDArray[np.int64 | np.bool_], starts: I64) -> I64:
+    """Sum of each run that begins at `starts`; of booleans, how many are True."""
+    return np.add.reduceat(values, starts, dtype=np.int64) if len(starts) else np.zeros(0, np.int64)
+
+
+def as_stretch(rows: I64) -> I64 | slice:
+    """The same rows as a slice where each follows the one before: what it takes of a column is no copy."""
+    if len(rows) and int(rows[-1] - rows[0]) + 1 == len(rows) and (rows[1:] > rows[:-1]).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
 
 
 def rows_by_group(ids: NDArray[np.integer[Any]]) -> I64:
@@ -104,6 +111,14 @@ def rows_by_group(ids: NDArray[np.integer[Any]]) -> I64:
 def group_counts(starts: I64, rows: int) -> I64:
     """Length of each run that begins at `starts`, of `rows` rows in all."""
     return np.diff(np.append(starts, rows))
+
+
+def marked(mask: NDArray[np.bool_]) -> NDArray[np.bool_] | slice:
+    """The same rows as a slice where those that are marked follow each other."""
+    if len(mask) == 0 or not mask.any():
+        return mask
+    first, stop = int(mask.argmax()), len(mask) - int(mask[::-1].argmax())
+    return slice(first, stop) if mask[first:stop].all() else mask
 
 
 def position_in_group(starts: I64, rows: int) -> I64:
@@ -207,14 +222,17 @@ def median_int(values: NDArray[np.int64]) -> int:
 
 def mix_hash(name: I64, position: I64) -> U64:
     """A hash of each (name code, position); summed over a sequence, it identifies the sequence."""
-    return _mix(name.astype(np.uint64) * _ODD + position.astype(np.uint64))
+    return _mix(name.astype(np.int64, copy=False).view(np.uint64) * _ODD + position.view(np.uint64))
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mix(values: U64) -> U64:
-    """SplitMix64 finaliser (Steele, Lea and Flood 2014): spreads neighbouring values over all 64 bits."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    """SplitMix64 finaliser (Steele, Lea and Flood 2014): spreads neighbouring values over all 64 bits; in place."""
+    values ^= values >> np.uint64(30)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values

@@ -25,6 +25,13 @@ def fold_codes(trace: Trace, codes: I32) -> tuple[I32, tuple[str, ...]]:
     return np.array([at[text] for text in folded], np.int32)[inverse] if len(codes) else codes, patterns
 
 
+def ranges_named(trace: Trace, pattern: re.Pattern[str]) -> Bool:
+    """Which ranges have a name in which `pattern` is found; each name that occurs is searched once."""
+    codes, inverse = np.unique(trace.ranges.name, return_inverse=True)
+    hits = np.array([bool(pattern.search(trace.names[code])) for code in codes.tolist()], bool)
+    return hits[inverse]
+
+
 @dataclass(frozen=True)
 class Launches:
     """The calls that matter for attribution: those with GPU work and those that failed; rows of `Calls`."""
@@ -104,9 +111,16 @@ def forest_of_rows(trace: Trace, rows: I64) -> Forest:
 
 
 def work_in_ranges(
-    trace: Trace, ranges: I64, calls: I64, weight: I64, *, any_thread: bool = False, from_ns: I64 | None = None
+    trace: Trace,
+    ranges: I64,
+    calls: I64,
+    weight: I64 | None = None,
+    *,
+    any_thread: bool = False,
+    from_ns: I64 | None = None,
 ) -> I64:
-    """Sum of `weight` over the calls that start inside each range: on its own thread, or on any of its process.
+    """Sum of `weight` (None: how many) over the calls that start inside each range: on its own thread, or on any of its
+    process.
 
     `from_ns` counts each range from a later time than its start.
     """
@@ -119,7 +133,7 @@ def work_in_ranges(
         mine = call_owner == code
         here = slice(None) if mine.all() else np.flatnonzero(mine)
         times = trace.calls.start[calls[here]]
-        running = np.concatenate(([0], np.cumsum(weight[here])))
+        running = np.concatenate(([0], np.cumsum(weight[here]))) if weight is not None else np.arange(len(times) + 1)
         rows = np.flatnonzero(owner == code)
         first = np.searchsorted(times, begin[rows], side="left")
         last = np.searchsorted(times, trace.ranges.end[ranges[rows]], side="right")

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from tracelab.attribution import ranges_named
 from tracelab.errors import UsageError
 from tracelab.trace import Trace
 
@@ -18,6 +19,6 @@ def without_ranges(trace: Trace, pattern: str | None) -> Trace:
         unwanted = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"--exclude {pattern!r} is not a regular expression ({error}).") from error
-    kept = ~trace.named(trace.ranges.name, unwanted.search)
+    kept = ~ranges_named(trace, unwanted)
     columns = {f.name: getattr(trace.ranges, f.name)[kept] for f in dataclasses.fields(trace.ranges)}
     return dataclasses.replace(trace, ranges=dataclasses.replace(trace.ranges, **columns))

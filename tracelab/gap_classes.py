@@ -109,7 +109,8 @@ def _last_wait_end(trace: Trace, call: I64) -> I64:
     thread, start = trace.calls.thread[call], trace.calls.start[call]
     for code in np.unique(trace.calls.thread[rows]):
         ends = np.sort(trace.calls.end[rows[trace.calls.thread[rows] == code]])
-        asked = np.flatnonzero(thread == code)
+        mine = thread == code
+        asked = slice(None) if mine.all() else np.flatnonzero(mine)
         over = count_up_to(ends, start[asked])
         found[asked] = np.where(over > 0, ends[np.maximum(over, 1) - 1], found[asked])
     return found
@@ -121,7 +122,7 @@ def _profiler_ns(trace: Trace, start: I64, end: I64, after: I64) -> I64:
     log = trace.overheads
     if len(log) == 0:
         return total
-    flushes = trace.named(log.name, lambda name: "flush" in name.lower())
+    flushes = np.array(["flush" in trace.names[code].lower() for code in log.name.tolist()], bool)
     anywhere = union(log.start, log.end)
     first = np.searchsorted(end, anywhere.start, side="right")
     rows = _covered_rows(first, np.maximum(np.searchsorted(start, anywhere.end, side="left"), first), len(start))

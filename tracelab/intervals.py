@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,13 @@ class Timeline:
     end: I64
     first: I64
     last: I64
-    before: I64  # covered ns before each block
+
+    @cached_property
+    def before(self) -> I64:
+        """Covered ns before each block."""
+        covered = self.end - self.start
+        before: I64 = np.cumsum(covered) - covered
+        return before
 
     def covered(self, from_ns: I64, to_ns: I64) -> I64:
         """Covered time inside each [from, to)."""
@@ -44,14 +51,12 @@ def union(start: I64, end: I64) -> Timeline:
     """Union of [start, end), sorted by start. Empty intervals cover nothing, but may begin or end a block."""
     if len(start) == 0:
         none = np.zeros(0, np.int64)
-        return Timeline(none, none, none, none, none)
+        return Timeline(none, none, none, none)
     reach = np.maximum.accumulate(end)
     first = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(start[1:] > reach[:-1]) + 1))
     alone = len(first) == len(start)  # nothing touches anything: every interval is a block
     block_start, block_end = (start, end) if alone else (start[first], reach[np.append(first[1:], len(start)) - 1])
-    covered = np.cumsum(block_end - block_start)
-    before = np.concatenate((np.zeros(1, np.int64), covered[:-1]))
-    return Timeline(block_start, block_end, first, first if alone else _enders(end, first, block_end), before)
+    return Timeline(block_start, block_end, first, first if alone else _enders(end, first, block_end))
 
 
 def _enders(end: I64, first: I64, block_end: I64) -> I64:
@@ -83,7 +88,7 @@ def shift_apart(group: Codes, start: I64, end: I64) -> tuple[I64, I64]:
     return start + moved, end + moved
 
 
-def _apart(group: Codes, start: I64, end: I64) -> bool:
+def are_apart(group: Codes, start: I64, end: I64) -> bool:
     """Whether no interval begins before another of its group has ended; sorted by group and start."""
     return not ((start[1:] < end[:-1]) & (group[1:] == group[:-1])).any()
 
@@ -104,7 +109,7 @@ def start_past_earlier(group: Codes, start: I64, end: I64) -> I64:
 
 def new_coverage(group: Codes, start: I64, end: I64) -> I64:
     """Time that each interval adds to the union of those before it in its group; sums to the union per group."""
-    if _apart(group, start, end):
+    if are_apart(group, start, end):
         return end - start
     left, right, reach = _reached(group, start, end)
     added: I64 = np.maximum(right - np.maximum(left, reach), 0)
@@ -119,7 +124,7 @@ def _reached(group: Codes, start: I64, end: I64) -> tuple[I64, I64, I64]:
 
 def even_shares(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
     """Time of each interval when every instant is split evenly among the intervals of its group active then (ns)."""
-    if _apart(group, start, end):
+    if are_apart(group, start, end):
         return (end - start).astype(np.float64)
     left, right = shift_apart(group, start, end)
     return _weighted(left, right, lambda active: np.divide(1.0, active, out=np.zeros(len(active)), where=active > 0))
@@ -128,7 +133,7 @@ def even_shares(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
 def time_alone(group: I64, start: I64, end: I64) -> NDArray[np.float64]:
     """Time of each interval in which no other of its group is active (ns)."""
     alone = (end - start).astype(np.float64)
-    if _apart(group, start, end):
+    if are_apart(group, start, end):
         return alone
     left, right = shift_apart(group, start, end)
     meets = np.zeros(len(left), bool)

@@ -7,6 +7,7 @@ import numpy as np
 
 from tracelab.arrays import (
     U64,
+    as_stretch,
     distinct_pairs,
     group_counts,
     group_starts,
@@ -72,10 +73,10 @@ def build_table(trace: Trace, group: StepGroup, device: int, selection: Selectio
     kept = here & in_window(trace, selection)
     cut = np.unique(group.op_step[here & ~kept])
     steps, ops, op_row = _by_row(trace, group, np.flatnonzero(kept))
-    starts = group_starts(op_row)
+    starts, here_ops = group_starts(op_row), as_stretch(ops)
     start = trace.ops.start[ops[starts]]
-    end = np.maximum.reduceat(trace.ops.end[ops], starts) if len(starts) else start
-    coverage = new_coverage(op_row, trace.ops.start[ops], trace.ops.end[ops])
+    end = np.maximum.reduceat(trace.ops.end[here_ops], starts) if len(starts) else start
+    coverage = new_coverage(op_row, trace.ops.start[here_ops], trace.ops.end[here_ops])
     process, thread = group.process[steps], group.thread[steps]
     if group.source == "whole-trace" and len(ops):
         process = trace.ops.process[ops[:1]]
@@ -86,10 +87,10 @@ def build_table(trace: Trace, group: StepGroup, device: int, selection: Selectio
         start=start,
         end=end,
         busy_ns=group_sum(coverage, starts),
-        sum_ns=group_sum(trace.ops.duration_ns[ops], starts),
-        kernels=group_sum((trace.ops.kind[ops] == KERNEL).astype(np.int64), starts),
-        copies=group_sum((~trace.ops.computes[ops]).astype(np.int64), starts),
-        launches=_launches(trace, ops, op_row, len(starts)),
+        sum_ns=group_sum(trace.ops.duration_ns[here_ops], starts),
+        kernels=group_sum(trace.ops.kind[here_ops] == KERNEL, starts),
+        copies=group_sum(~trace.ops.computes[here_ops], starts),
+        launches=_launches(trace, here_ops, op_row, len(starts)),
         next_start=_next_starts(process, thread, start),
         reason=np.zeros(len(steps), np.int32),
         ops=ops,
@@ -121,12 +122,13 @@ def _by_row(trace: Trace, group: StepGroup, ops: I64) -> tuple[I32, I64, I64]:
     return steps, ops, np.repeat(np.arange(len(steps)), counts)
 
 
-def _launches(trace: Trace, ops: I64, op_row: I64, rows: int) -> I64:
+def _launches(trace: Trace, ops: I64 | slice, op_row: I64, rows: int) -> I64:
     """Distinct calls that launched kernels or graphs; copies are counted on their own."""
     call = trace.ops.call[ops]
-    counted = np.flatnonzero((call >= 0) & (trace.ops.computes[ops] | (trace.ops.graph_node[ops] >= 0)))
-    distinct = distinct_pairs(op_row[counted], call[counted])
-    return np.bincount(op_row[counted[distinct]], minlength=rows).astype(np.int64)
+    counted = (call >= 0) & (trace.ops.computes[ops] | (trace.ops.graph_node[ops] >= 0))
+    if not counted.all():
+        op_row, call = op_row[counted], call[counted]
+    return np.bincount(op_row[distinct_pairs(op_row, call)], minlength=rows).astype(np.int64)
 
 
 def _next_starts(process: I32, thread: I32, start: I64) -> I64:
@@ -175,16 +177,22 @@ def _unlike_most(signature: U64, among: Bool) -> Bool:
 
 def launch_order(trace: Trace, table: StepTable) -> I64:
     """Positions in `table.ops` by row and launch: call start, then graph node, then GPU start."""
-    ops = table.ops
-    return np.lexsort((trace.ops.start[ops], trace.ops.graph_node[ops], trace.launched_ns(ops), table.op_row))
+    ops, row = table.ops, table.op_row
+    launched_ns = trace.launched_ns(ops)
+    if ((row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (launched_ns[1:] > launched_ns[:-1]))).all():
+        return np.arange(len(ops))  # launched one by one, and run in that order
+    return np.lexsort((trace.ops.start[ops], trace.ops.graph_node[ops], launched_ns, row))
 
 
 def sequence_hash(trace: Trace, table: StepTable) -> U64:
     """One number per row that is equal for equal kernel-name sequences (grids follow the context; names do not)."""
     order = launch_order(trace, table)
-    kernels = order[trace.ops.kind[table.ops[order]] == KERNEL]
-    row = table.op_row[kernels]
+    ops = as_stretch(table.ops if rows_in_order(order) else table.ops[order])
+    row, is_kernel = table.op_row, trace.ops.kind[ops] == KERNEL  # the order is by row: the rows stay as they are
+    name = trace.ops.name[ops]
+    if not is_kernel.all():
+        row, name = row[is_kernel], name[is_kernel]
     position = position_in_group(group_starts(row), len(row))
     total = np.zeros(len(table), np.uint64)
-    np.add.at(total, row, mix_hash(trace.ops.name[table.ops[kernels]].astype(np.int64), position))
+    np.add.at(total, row, mix_hash(name.astype(np.int64), position))
     return total

@@ -13,6 +13,7 @@ from tracelab.attribution import (
     fold_codes,
     forest_of_domains,
     forest_of_rows,
+    ranges_named,
     work_in_ranges,
 )
 from tracelab.nesting import Forest
@@ -93,7 +94,7 @@ def _assign(trace: Trace, rows: I64, asked: Bool, launched: Launches, own: OwnRa
 
 def _matching(trace: Trace, forest: Forest, wanted: re.Pattern[str]) -> I64:
     """Ranges whose full name `wanted` matches and that lie in no other such range."""
-    chosen = forest_of_rows(trace, forest.rows[trace.named(trace.ranges.name[forest.rows], wanted.search)])
+    chosen = forest_of_rows(trace, forest.rows[ranges_named(trace, wanted)[forest.rows]])
     outermost: I64 = chosen.rows[chosen.parent == ABSENT]
     return outermost
 
@@ -130,11 +131,11 @@ def _patterns(trace: Trace, forest: Forest, own: I64, launched: Launches) -> tup
 def _has_work(trace: Trace, forest: Forest, own: I64, launched: Launches) -> Bool:
     has_work = trace.first_op_of_call[launched.rows] >= 0
     working = launched.rows[has_work]
-    found = work_in_ranges(trace, forest.rows, working, np.ones(len(working), np.int64)) > 0
+    found = work_in_ranges(trace, forest.rows, working) > 0
     lone = working[own[has_work] == ABSENT]
     if len(lone) == 0:
         return found
-    return found | (work_in_ranges(trace, forest.rows, lone, np.ones(len(lone), np.int64), any_thread=True) > 0)
+    return found | (work_in_ranges(trace, forest.rows, lone, any_thread=True) > 0)
 
 
 def _overlapping(forest: Forest, group: I64) -> Bool:

@@ -255,14 +255,14 @@ class Trace:
         return self.processes[process] >> 24 & 0xFFFFFF
 
     def calls_named(self, test: Callable[[str], object]) -> Bool:
-        """`named` of the calls."""
-        return self.named(self.calls.name, test)
+        """Which calls have a name that `test` accepts; each name that occurs is tried once."""
+        accepted = np.zeros(len(self.names), bool)
+        accepted[self._call_names] = [bool(test(self.names[code])) for code in self._call_names.tolist()]
+        return accepted[self.calls.name]
 
-    def named(self, codes: I32, test: Callable[[str], object]) -> Bool:
-        """Which of these name codes are of a name that `test` accepts; each name that occurs is tried once."""
-        used = np.bincount(codes, minlength=len(self.names)) > 0
-        accepted = np.array([bool(use and test(name)) for use, name in zip(used.tolist(), self.names, strict=True)])
-        return accepted.astype(bool)[codes]
+    @cached_property
+    def _call_names(self) -> I64:
+        return np.flatnonzero(np.bincount(self.calls.name, minlength=len(self.names)))
 
     @property
     def mixes_processes(self) -> bool:

@@ -96,5 +96,7 @@ def _device(view: View) -> Iterator[Note]:
 
 def _early(view: View) -> int:
     ops, calls = view.trace.ops, view.trace.calls
-    rows = view.device_ops[(ops.call[view.device_ops] >= 0) & (ops.kind[view.device_ops] == KERNEL)]
-    return int((ops.start[rows] < calls.start[ops.call[rows]]).sum())
+    if len(calls) == 0:
+        return 0
+    early = (ops.start < calls.start[ops.call]) & (ops.call >= 0) & (ops.kind == KERNEL)
+    return int(early[view.device_ops].sum())

@@ -6,11 +6,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Scalar, distinct_pairs, median_int, rows_in_order
+from tracelab.arrays import Scalar, as_stretch, distinct_pairs, marked, median_int, rows_in_order
 from tracelab.floor import Floor, step_floor
 from tracelab.gap_classes import HOST_LATE, Gaps, classify_gaps
 from tracelab.gpu_facts import Machine
-from tracelab.intervals import Timeline, even_shares, time_alone, union
+from tracelab.intervals import Timeline, are_apart, even_shares, time_alone, union
 from tracelab.launch_state import graph_launches_without_work
 from tracelab.options import Facts, Selection
 from tracelab.phases import Phases
@@ -49,9 +49,8 @@ class View:
         return len(self.used)
 
     @cached_property
-    def _kept(self) -> Bool:
-        kept: Bool = self.table.reason[self.table.op_row] == USED
-        return kept
+    def _kept(self) -> Bool | slice:
+        return marked((self.table.reason == USED)[self.table.op_row])
 
     @cached_property
     def ops(self) -> I64:
@@ -59,16 +58,12 @@ class View:
         return self.table.ops[self._kept]
 
     @cached_property
-    def _stretch(self) -> slice | None:
-        """`ops` as a stretch of rows, which they are where nothing else ran between the steps; else None."""
-        rows = self.ops
-        if len(rows) and int(rows[-1] - rows[0]) + 1 == len(rows) and (rows[1:] > rows[:-1]).all():
-            return slice(int(rows[0]), int(rows[-1]) + 1)
-        return None
+    def _stretch(self) -> I64 | slice:
+        return as_stretch(self.ops)
 
     def of_ops(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
         """The values that a column of `Ops` (or of the same length) has for `ops`; without a copy where it can."""
-        return column[self.ops if self._stretch is None else self._stretch]
+        return column[self._stretch]
 
     @cached_property
     def op_step(self) -> I64:
@@ -90,12 +85,23 @@ class View:
     @cached_property
     def shares_ns(self) -> NDArray[np.float64]:
         """Busy time of each of `ops`, overlaps within a step shared evenly; adds up to the busy time."""
-        return even_shares(self.op_step, self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end))
+        start, end = self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end)
+        return self._durations_ns if self._apart else even_shares(self.op_step, start, end)
 
     @cached_property
     def alone_ns(self) -> NDArray[np.float64]:
         """Time of each of `ops` in which no other of its step ran: only then are the SMs it does not reach empty."""
-        return time_alone(self.op_step, self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end))
+        start, end = self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end)
+        return self._durations_ns if self._apart else time_alone(self.op_step, start, end)
+
+    @cached_property
+    def _apart(self) -> bool:
+        """Whether no two of `ops` of one step overlap: then each has all of its time for itself."""
+        return are_apart(self.op_step, self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end))
+
+    @cached_property
+    def _durations_ns(self) -> NDArray[np.float64]:
+        return self.of_ops(self.trace.ops.duration_ns).astype(np.float64)
 
     @cached_property
     def is_kernel(self) -> Bool:
