@@ -42,7 +42,9 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     app.command("doctor", help=doctor.HELP)(doctor.doctor)
     app.command("scrub", help=scrub.HELP)(with_parameters(scrub.run, scrub.PARAMETERS, scrub.HELP))
     app.command("list", help=list_command.HELP)(list_command.run)
-    caches = typer.Typer(help="The cache of exported reports.", no_args_is_help=True)
+    caches = typer.Typer(
+        help="The cache: exports of .nsys-rep files, and finished reports of large traces.", no_args_is_help=True
+    )
     caches.command("clear", help="Remove the cache.")(cache.clear)
     app.add_typer(caches, name="cache")
     for leaf in leaves("analyzers").values():

@@ -20,7 +20,7 @@ from tracelab.nsys_tables import TableSpec
 from tracelab.pool import pool
 from tracelab.reading import tell
 from tracelab.sqlite_pages import Batch, UnusualError, leaves, open_paged, rows_of
-from tracelab.sqlite_read import SqliteTables, integers, open_readonly
+from tracelab.sqlite_read import FileConnection, SqliteTables, integers, open_readonly
 from tracelab.table_source import NULL, Coded, Request, coded
 from tracelab.trace import I64
 
@@ -37,11 +37,12 @@ _DAMAGE = (UnusualError, IndexError, ValueError, OverflowError, MemoryError, OSE
 class LargeTables(SqliteTables):
     """A SQLite export whose large tables are decoded from their pages."""
 
+    connection: FileConnection
     _read_rows: list[int] = field(default_factory=list)  # of every batch that came
     _begun_rows: list[int] = field(default_factory=list)  # of every table that is being read
     _counted: dict[str, int] = field(default_factory=dict)  # rows of the tables that were read
     _begun: dict[Request, "_Reading"] = field(default_factory=dict)
-    _begun_texts: dict[tuple[str, str], "list[Future[Coded | None]]"] = field(default_factory=dict)
+    _begun_texts: dict[tuple[str, str], "_TextReading"] = field(default_factory=dict)
 
     def ints(self, spec: TableSpec) -> dict[str, I64]:
         """The integer columns of `spec`."""
@@ -72,10 +73,10 @@ class LargeTables(SqliteTables):
 
     def coded_texts(self, spec: TableSpec, column: str, rows: I64) -> Coded:
         """The texts of some rows, each distinct text once."""
-        begun = self._begun_texts.pop((spec.name, column), None) or self._begin_texts(spec, column)
-        parts = _waited(begun or [], self._tell)
+        reading = self._begun_texts.pop((spec.name, column), None) or self._begin_texts(spec, column)
+        parts = [] if reading is None else _waited(reading[1], self._tell)
         known = [part for part in parts if part is not None]
-        if not known or len(known) < len(parts):
+        if reading is None or len(known) < len(parts) or not self._all_rows(reading[0]):
             return super().coded_texts(spec, column, rows)
         whole = joined(known)
         return Coded(whole.codes[rows], whole.texts)
@@ -89,9 +90,14 @@ class LargeTables(SqliteTables):
         """The columns, and those together by their distinct rows; None for a table that SQLite itself must read."""
         reading = self._begun.pop(request, None) or self._begin(request)
         found = reading.result(self._tell) if reading is not None else None
-        if reading is not None and found is not None:
-            self._counted[request[0].name] = reading.table.rows
+        if reading is None or found is None or not self._all_rows(reading.table):
+            return None
+        self._counted[request[0].name] = reading.table.rows
         return found
+
+    def _all_rows(self, table: "_Table") -> bool:
+        """Whether no row was missed: where SQLite read a batch, the row ids that bound the table may be damaged."""
+        return not table.left_to_sqlite or super().rows(table.name) == table.rows
 
     def _begin(self, request: Request) -> "_Reading | None":
         spec, columns, together = request
@@ -112,11 +118,11 @@ class LargeTables(SqliteTables):
 
         return _Reading(table, found, self._batches(table, take))
 
-    def _begin_texts(self, spec: TableSpec, column: str) -> "list[Future[Coded | None]] | None":
+    def _begin_texts(self, spec: TableSpec, column: str) -> "_TextReading | None":
         table = self._table(spec)
         if table is None or column not in table.columns:
             return None
-        return self._batches(table, lambda part: _texts(table, part, column))
+        return table, self._batches(table, lambda part: _texts(table, part, column))
 
     def _batches(self, table: "_Table", take: "Callable[[_Part], Found]") -> "list[Future[Found | None]]":
         """What `take` makes of every batch of the table; None where that failed."""
@@ -148,22 +154,25 @@ class LargeTables(SqliteTables):
                 for end in ("min", "max")
             )
             declared = self.connection.execute(f'PRAGMA table_xinfo("{spec.name}")').fetchall()
-            file = self.connection.execute("PRAGMA database_list").fetchone()[2]
         except sqlite3.Error:
             return None
         # A damaged file may have a column of the name `rowid` with anything in it, or row ids that lie far apart.
         if not isinstance(low, int) or not isinstance(high, int) or high - low < _LARGE_ROWS or low < 0:
             return None
-        if any(primary or hidden for _, _, _, _, _, primary, hidden in declared):
-            return None  # a column that stands for the row id or is computed is not in the record
+        # A column that stands for the row id or is computed is not in the record; one may hide the row id.
+        if any(primary or hidden or name.lower() == "rowid" for _, name, _, _, _, primary, hidden in declared):
+            return None
+        file = self.connection.file
         try:
-            with open_paged(file) as paged:
+            with open_paged(file, self.connection.inode) as paged:
                 if (high - low) * _LEAST_ROW_BYTES > paged.pages * paged.page_bytes:
                     return None
                 parts = [_Part(*part) for part in rows_of(leaves(paged, root, high), low, _BATCH_ROWS)]
         except _DAMAGE:
             return None
-        return _Table(spec.name, file, tuple(str(row[1]) for row in declared), low, high - low + 1, parts)
+        return _Table(
+            spec.name, file, self.connection.inode, tuple(str(row[1]) for row in declared), low, high - low + 1, parts
+        )
 
 
 @dataclass(frozen=True)
@@ -180,11 +189,16 @@ class _Table:
     """Where a table is, and its columns in the order of the record."""
 
     name: str
-    file: str
+    file: Path
+    inode: tuple[int, int]
     columns: tuple[str, ...]
     first_row: int
     rows: int
     parts: list[_Part]
+    left_to_sqlite: list[_Part] = field(default_factory=list)
+
+
+_TextReading = tuple[_Table, "list[Future[Coded | None]]"]
 
 
 @dataclass(frozen=True)
@@ -216,7 +230,7 @@ def _integers(table: _Table, part: _Part, names: Sequence[str]) -> dict[str, I64
                     batch.skip()
         return values
     except _DAMAGE:
-        with open_readonly(Path(table.file)) as connection:
+        with _reopened(table, part) as connection:
             values = integers(connection, table.name, names, (part.first, part.stop))
         _require(len(values[names[0]]), part)
         return values
@@ -234,7 +248,7 @@ def _texts(table: _Table, part: _Part, column: str) -> Coded:
         return found
     except _DAMAGE:
         query = f'SELECT "{column}" FROM "{table.name}" WHERE rowid >= ? AND rowid < ? ORDER BY rowid'
-        with open_readonly(Path(table.file)) as connection:
+        with _reopened(table, part) as connection:
             rows = connection.execute(query, (part.first, part.stop)).fetchall()
         _require(len(rows), part)
         return coded([None if value is None else str(value) for (value,) in rows], np.arange(len(rows)))
@@ -242,11 +256,20 @@ def _texts(table: _Table, part: _Part, column: str) -> Coded:
 
 @contextmanager
 def _batch(table: _Table, part: _Part) -> Iterator[Batch]:
-    with open_paged(table.file) as file:
+    with open_paged(table.file, table.inode) as file:
         batch = Batch(file, part.pages, part.first)
         _require(len(batch), part)
         yield batch
         batch.done()
+
+
+@contextmanager
+def _reopened(table: _Table, part: _Part) -> Iterator[sqlite3.Connection]:
+    table.left_to_sqlite.append(part)
+    with open_readonly(table.file) as connection:
+        if connection.inode != table.inode:
+            raise UnusualError("another file has its name now")
+        yield connection
 
 
 def _require(rows: int, part: _Part) -> None:

@@ -57,8 +57,8 @@ def _read(source: TableSource, keep: Bool, order: I64 | None) -> Shapes:
     if len(kernels) > len(keep):
         raise InputError("The trace changed while it was being read; run the command again.")
     launched = {name: np.clip(column, 0, _INT32_MAX) for name, column in kernels.distinct.items()}
-    none = {name: np.zeros(1, np.int64) for name in tables.SHAPE}
-    others = CodedRows(np.zeros(len(keep) - len(kernels), np.int32), none)
+    rows = len(keep) - len(kernels)
+    others = CodedRows(np.zeros(rows, np.int32), {name: np.zeros(min(rows, 1), np.int64) for name in tables.SHAPE})
     whole = merged([CodedRows(kernels.codes, launched), others]).kept(keep)
     columns = [column.astype(np.int32) for column in whole.distinct.values()]
     return Shapes(in_order(whole.codes, order), *columns)

@@ -87,10 +87,16 @@ class PagedFile:
 
 
 @contextmanager
-def open_paged(path: Path | str) -> Iterator[PagedFile]:
-    """Open a SQLite file. Raises UnusualError for another file, or texts that are no UTF-8; OSError."""
+def open_paged(path: Path, inode: tuple[int, int]) -> Iterator[PagedFile]:
+    """Open the SQLite file with this device and inode.
+
+    Raises UnusualError where another has its name now, and for texts that are no UTF-8; OSError.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
+        seen = os.fstat(descriptor)
+        if (seen.st_dev, seen.st_ino) != inode:
+            raise UnusualError("another file has its name now")
         head = os.pread(descriptor, _HEADER_BYTES, 0)
         if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
             raise UnusualError("no SQLite file")
@@ -98,7 +104,7 @@ def open_paged(path: Path | str) -> Iterator[PagedFile]:
         size = 1 << 16 if size == 1 else size
         if int.from_bytes(head[56:60], "big") != _UTF8 or size < 512 or size & (size - 1):
             raise UnusualError("another encoding or page size")
-        yield PagedFile(descriptor, size, size - head[20], os.fstat(descriptor).st_size // size)
+        yield PagedFile(descriptor, size, size - head[20], seen.st_size // size)
     finally:
         os.close(descriptor)
 

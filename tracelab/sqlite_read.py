@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
@@ -84,8 +85,21 @@ class SqliteTables:
         return coded(self.texts(spec, column), rows)
 
 
+class FileConnection(sqlite3.Connection):
+    """A connection that knows which file it reads: SQLite tells its name as text, which not every name is."""
+
+    file: Path
+    inode: tuple[int, int]
+
+
+def inode(file: Path) -> tuple[int, int]:
+    """Device and inode of a file: the same as long as it is the same file."""
+    seen = file.stat()
+    return seen.st_dev, seen.st_ino
+
+
 @contextlib.contextmanager
-def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
+def open_readonly(path: Path) -> Iterator[FileConnection]:
     """Open `path` read-only and immutable; a database with a pending WAL is copied to the cache folder first."""
     with contextlib.ExitStack() as opened:
         try:
@@ -93,7 +107,9 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise InputError(f"{path}: its write-ahead log {path.name}-wal cannot be read ({error}).") from error
         try:
-            connection = sqlite3.connect(f"file:{quote(os.fsencode(file))}?mode=ro&immutable=1", uri=True)
+            uri = f"file:{quote(os.fsencode(file))}?mode=ro&immutable=1"
+            connection = sqlite3.connect(uri, uri=True, factory=FileConnection)
+            connection.file, connection.inode = file, inode(file)
         except sqlite3.Error as error:
             raise InputError(f"{path}: cannot be opened ({error}).") from error
         opened.callback(connection.close)
@@ -119,7 +135,8 @@ def integers(
 def _flat(connection: sqlite3.Connection, table: str, columns: str, row_ids: tuple[int, int] | None) -> I64:
     where, values = ("", ()) if row_ids is None else ("WHERE rowid >= ? AND rowid < ?", row_ids)
     rows = connection.execute(f'SELECT {columns} FROM "{table}" {where} ORDER BY rowid', values)
-    return np.fromiter(chain.from_iterable(rows), np.int64)
+    # An array of this kind takes integers alone, where numpy would ask Python what the text `1_000` is.
+    return np.frombuffer(array("q", chain.from_iterable(rows)), np.int64)
 
 
 def present_columns(connection: sqlite3.Connection, spec: TableSpec) -> set[str]:

@@ -1,4 +1,4 @@
-"""The cache folder: exports of reports, which can be made again at any time."""
+"""The cache folder: exports of `.nsys-rep` files and finished reports, which can be made again at any time."""
 
 import os
 import shutil

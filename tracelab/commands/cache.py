@@ -1,4 +1,4 @@
-"""`tracelab cache clear`: remove what was exported from reports."""
+"""`tracelab cache clear`: remove what was exported from `.nsys-rep` files, and the reports that were kept."""
 
 
 def clear() -> None:

@@ -58,34 +58,38 @@ class Question:
         own_families = os.environ.get("TRACELAB_FAMILIES")
         facts = [
             str(self.trace), state, dataclasses.asdict(self.selection), dataclasses.asdict(self.facts), self.nsys,
-            self.analyzers, own_families and file_identity(Path(own_families)), os.environ.get("TRACELAB_NSYS"),
+            self.analyzers, own_families, own_families and file_identity(Path(own_families)),
+            os.environ.get("TRACELAB_NSYS"),
             _program(),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode(errors="surrogatepass")).hexdigest()
 
 
-def find(question: Question) -> "Report | None":
-    """The kept answer, if there is one."""
+def find(question: Question) -> "tuple[Report | None, str | None]":
+    """The kept answer, if there is one, and the key of the question as it is asked now."""
     state = question.state()
     if state is None:
-        return None
+        return None, None
+    key = question.key(state)
     with contextlib.suppress(Exception):  # damaged, of another version, or gone meanwhile: analysed anew
-        entry = cache_folder() / _FOLDER / (question.key(state) + _SUFFIX)
+        entry = cache_folder() / _FOLDER / (key + _SUFFIX)
         if entry.is_file():
             found = _read(entry)
-            os.utime(entry)
-            return found
-    return None
+            with contextlib.suppress(OSError):
+                os.utime(entry)
+            return found, key
+    return None, key
 
 
-def keep(question: Question, before: Identity | None, report: "Report") -> None:
-    """Keep `report`; `before` is the state of the files from before they were read, and must still be theirs."""
-    if before is None or question.state() != before or _just_written(before):
+def keep(question: Question, key: str | None, report: "Report") -> None:
+    """Keep `report`; `key` is from before anything was read for it, and must still be that of the question."""
+    state = question.state()
+    if key is None or state is None or _just_written(state) or question.key(state) != key:
         return
     with contextlib.suppress(OSError, TracelabError, TypeError, ValueError):
         folder = cache_folder() / _FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        _write(report, folder / (question.key(before) + _SUFFIX))
+        _write(report, folder / (key + _SUFFIX))
         _make_room(folder)
 
 

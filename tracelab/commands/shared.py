@@ -135,22 +135,21 @@ def build_report(
     keep_input(trace, values.get("output"))
     question = Question(trace, selection_of(values), facts_of(values), analyzers, values.get("nsys"))
     reusable = capture is None and recording is None and values.get("cache", True)
-    found = find(question) if reusable else None
-    return found or _analysed(question, capture, recording, store=reusable)
+    found, key = find(question) if reusable else (None, None)
+    return found or _analysed(question, capture, recording, key)
 
 
-def _analysed(question: Question, capture: "CaptureFacts | None", recording: str | None, *, store: bool) -> "Report":
+def _analysed(question: Question, capture: "CaptureFacts | None", recording: str | None, key: str | None) -> "Report":
     from tracelab.analysis import attribute, report
     from tracelab.load import load_trace, read_shapes_ahead
 
-    state = question.state()
-    with reading_line():
+    with reading_line() as say:
         trace = load_trace(question.trace, question.nsys)
-    if question.analyzers is None:
-        read_shapes_ahead(trace)
-    made = report(attribute(trace, question.facts, question.selection), question.analyzers, capture, recording)
-    if store:
-        keep(question, state, made)
+        if question.analyzers is None:
+            read_shapes_ahead(trace)
+        say(f"analysing {len(trace.ops) / 1e6:.1f} million rows of GPU work")
+        made = report(attribute(trace, question.facts, question.selection), question.analyzers, capture, recording)
+    keep(question, key, made)
     return made
 
 

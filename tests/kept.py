@@ -1,0 +1,52 @@
+"""Asking the command line with a cache folder, and seeing whether it analysed the trace or took a kept report."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from called import Answer, called
+
+from tracelab import load
+from tracelab.commands import kept_reports
+
+
+def with_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of its own, in which the reports of small and of just written traces are kept too."""
+    monkeypatch.setenv("TRACELAB_CACHE", str(folder / "cache"))
+    for name in ("TRACELAB_FAMILIES", "TRACELAB_NSYS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(kept_reports, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(kept_reports, "_SETTLED_NS", 0)
+    return folder / "cache" / "reports"
+
+
+def entries(reports: Path) -> list[Path]:
+    return sorted(reports.iterdir()) if reports.exists() else []
+
+
+def analysed(ask: Callable[[], Answer]) -> tuple[Answer, bool]:
+    """The answer, and whether the trace was loaded for it."""
+    with patch.object(load, "load_trace", wraps=load.load_trace) as loaded:
+        answer = ask()
+    return answer, loaded.called
+
+
+def anew(*words: object) -> Answer:
+    """The answer of a question whose report must not be a kept one."""
+    answer, loaded = analysed(lambda: called(*words))
+    assert loaded, f"a kept report was taken for {words}"
+    return answer
+
+
+def kept(*words: object) -> Answer:
+    """The answer of a question whose report must be the kept one; it is what an analysis would have answered."""
+    answer, loaded = analysed(lambda: called(*words))
+    assert not loaded, f"no kept report was taken for {words}"
+    assert answer == called(*words, "--no-cache")
+    return answer
+
+
+def copy_of(sample: Path, target: Path) -> Path:
+    return Path(shutil.copyfile(sample, target))
