@@ -13,6 +13,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,28 +100,37 @@ def _just_written(state: Identity) -> bool:
 
 
 def _read(entry: Path) -> "Report":
+    import numpy as np
     import pyarrow as pa
 
     from tracelab.report_codec import decode
 
     with pa.OSFile(os.fsencode(entry)) as file, pa.ipc.open_file(file) as reader:
-        table = reader.read_all()
-    samples = [values.values.to_numpy() for values in table.column("samples")]
-    return decode(table.schema.metadata[b"report"].decode(), samples)
+        batch, text = reader.get_batch(0), reader.schema.metadata[b"report"]
+    _, offsets, _, values = batch.column(0).buffers()
+    flat = np.frombuffer(values, np.float64) if values is not None else np.zeros(0)
+    edges = np.frombuffer(offsets, np.int32)[: len(batch) + 1].tolist() if offsets is not None else [0]
+    return decode(text.decode(), [flat[a:b] for a, b in pairwise(edges)])
 
 
 def _write(report: "Report", entry: Path) -> None:
+    import numpy as np
     import pyarrow as pa
 
     from tracelab.report_codec import encode
 
     text, samples = encode(report)
-    column = pa.array(samples, pa.list_(pa.float64()))
-    table = pa.table({"samples": column}).replace_schema_metadata({"report": text})
+    # From memory to memory: pyarrow's own ways from numpy import pandas, which takes longer than all the rest.
+    flat = np.concatenate([np.zeros(0), *samples])
+    edges = np.cumsum([0, *map(len, samples)], dtype=np.int32)
+    values = pa.Array.from_buffers(pa.float64(), len(flat), [None, pa.py_buffer(flat)])
+    kind = pa.list_(pa.float64())
+    column = pa.Array.from_buffers(kind, len(samples), [None, pa.py_buffer(edges)], children=[values])
+    schema = pa.schema([pa.field("samples", kind)], metadata={"report": text})
     aside = entry.with_name(f"{entry.name}.{os.getpid()}.part")
     try:
-        with pa.OSFile(os.fsencode(aside), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table)
+        with pa.OSFile(os.fsencode(aside), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays([column], schema=schema))
         aside.chmod(0o600)  # it holds names of the profiled program
         aside.replace(entry)
     finally:
