@@ -2,15 +2,17 @@
 
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 from tracelab import large_tables
 from tracelab.large_tables import LargeTables
+from tracelab.load import load_trace
 from tracelab.nsys_tables import KERNEL, NVTX, RUNTIME, STRINGS, TableSpec
 from tracelab.samples import FOLDER
 from tracelab.sqlite_pages import Batch
@@ -133,3 +135,28 @@ def test_row_ids_with_holes_and_absent_tables(tmp_path: Path) -> None:
         _assert_alike(large, plain, SPEC)
         assert large.ints(TableSpec("absent", ("a",)))["a"].tolist() == []
         assert large.ints(SPEC)["lacking"].tolist() == [NULL] * len(large.ints(SPEC)["a"])
+
+
+class _Waiting:
+    """Threads that never come to what they were given."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, *_: object) -> Future[Any]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+def test_an_interrupt_leaves_nothing_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its end Python waits for all that its threads were given: of ten million kernels that would be seconds."""
+    waiting = _Waiting()
+    monkeypatch.setattr(large_tables, "pool", lambda: waiting)
+    monkeypatch.setattr(large_tables, "wait", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        load_trace(FOLDER / "kimi_graph_h200.sqlite")
+    assert waiting.futures and all(future.cancelled() for future in waiting.futures)
+
+
+def _interrupt(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt

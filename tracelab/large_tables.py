@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class LargeTables(SqliteTables):
     connection: FileConnection
     _read_rows: list[int] = field(default_factory=list)  # of every batch that came
     _begun_rows: list[int] = field(default_factory=list)  # of every table that is being read
+    _submitted: list[Future[Any]] = field(default_factory=list)
     _counted: dict[str, int] = field(default_factory=dict)  # rows of the tables that were read
     _begun: dict[Request, "_Reading"] = field(default_factory=dict)
     _begun_texts: dict[tuple[str, str], "_TextReading"] = field(default_factory=dict)
@@ -80,6 +81,11 @@ class LargeTables(SqliteTables):
             return super().coded_texts(spec, column, rows)
         whole = joined(known)
         return Coded(whole.codes[rows], whole.texts)
+
+    def give_up(self) -> None:
+        """Read nothing more of what was begun: nobody will ask for it."""
+        for future in self._submitted:
+            future.cancel()
 
     def rows(self, table: str) -> int:
         """How many rows a table has; counted anew only where it was not read."""
@@ -136,7 +142,9 @@ class LargeTables(SqliteTables):
             self._read_rows.append(part.stop - part.first)
             return found
 
-        return [pool().submit(one, part) for part in table.parts]
+        submitted = [pool().submit(one, part) for part in table.parts]
+        self._submitted.extend(submitted)
+        return submitted
 
     def _tell(self) -> None:
         tell(sum(self._read_rows), sum(self._begun_rows), "rows")

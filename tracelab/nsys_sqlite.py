@@ -36,9 +36,12 @@ def load_nsys_sqlite(path: Path, shown_as: Path, *, stays: bool) -> Trace:
 @contextmanager
 def _opened(path: Path) -> Iterator[TableSource]:
     with open_readonly(path) as connection:
+        source = LargeTables(connection)
         try:
-            yield LargeTables(connection)
+            yield source
         except sqlite3.DatabaseError as error:
             raise InputError(f"{path}: not a readable SQLite export ({error}); export the report again.") from error
         except UnicodeDecodeError as error:  # SQLite's own message repeats the bytes of a damaged name
             raise InputError(f"{path}: not a readable SQLite export; export the report again.") from error
+        finally:
+            source.give_up()
