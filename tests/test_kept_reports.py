@@ -178,7 +178,7 @@ OPTIONS = {option.name for option in (*shared.SELECTION, *shared.FACTS, *shared.
 def test_every_declared_option_is_asked_for_here() -> None:
     assert set(VALUES) == OPTIONS, "a new option: say here what else it may be"
     taken = {parameter.name for parameter in report_command.PARAMETERS} - OPTIONS
-    assert taken == {"trace", "format", "output", "full_names", "cache"}  # these do not change the report of a trace
+    assert taken == {"trace", "format", "output", "full_names", "no_cache"}  # these do not change the report of a trace
 
 
 def test_another_option_is_another_question(path: Path, reports: Path) -> None:

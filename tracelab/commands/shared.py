@@ -66,7 +66,7 @@ OUTPUT = (
     _option("full_names", bool, False, "Print kernel names in full.", "--full-names"),
 )
 READING = (_option("nsys", str | None, None, "The nsys that exports a .nsys-rep.", metavar="PATH"),)
-KEPT = (_option("cache", bool, True, "Take the report that was kept of the same question.", "--cache/--no-cache"),)
+KEPT = (_option("no_cache", bool, False, "Analyse anew, whatever report was kept.", "--no-cache"),)
 
 
 def with_parameters(
@@ -134,7 +134,7 @@ def build_report(
     """Load and analyse `trace` by the common options in `values`, or take the report that was kept of just that."""
     keep_input(trace, values.get("output"))
     question = Question(trace, selection_of(values), facts_of(values), analyzers, values.get("nsys"))
-    reusable = capture is None and recording is None and values.get("cache", True)
+    reusable = capture is None and recording is None and not values.get("no_cache")
     found, key = find(question) if reusable else (None, None)
     return found or _analysed(question, capture, recording, key)
 
