@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tiny_programs import eager
 
+from tracelab.__main__ import main
 from tracelab.registry import leaves
 
 ROOT = Path(__file__).parents[1]
@@ -136,3 +139,18 @@ def test_a_reader_that_had_enough_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m tracelab report {path} --format json | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_does_not_wait_for_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python would join them at its end, which of ten million kernels takes seconds; any other end is left to it."""
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    for code in (130, 2):
+        monkeypatch.setattr("tracelab.cli.build_app", partial(_app_that_ends, code))
+        with pytest.raises(SystemExit):
+            main()
+    assert ended == [130]
+
+
+def _app_that_ends(code: int, _: object) -> "partial[NoReturn]":
+    return partial(sys.exit, code)

@@ -152,10 +152,14 @@ def test_a_pending_log(path: Path, reports: Path) -> None:
     assert len(entries(reports)) == 1
 
 
-def test_a_log_in_a_run_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_log_in_a_run_folder(tmp_path: Path, *, linked: bool) -> None:
+    """Of a link the log lies beside the file that it names, outside the folder."""
     folder = tmp_path / "run"
     folder.mkdir()
-    path = eager().save(folder / "trace.sqlite")
+    path = eager().save(tmp_path / "elsewhere.sqlite" if linked else folder / "trace.sqlite")
+    if linked:
+        (folder / "trace.sqlite").symlink_to(path)
     anew("report", folder)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")

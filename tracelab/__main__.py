@@ -2,10 +2,12 @@
 
 import os
 import sys
+from contextlib import suppress
 
 from tracelab.errors import TracelabError
 from tracelab.kernel_names import cut, escape
 
+_INTERRUPTED = 130  # how a command ends after Ctrl-C: 128 and the number of the signal
 _LONGEST_SENTENCE = 1200  # a name out of a damaged trace may be a megabyte
 
 
@@ -15,6 +17,12 @@ def main() -> None:
 
     try:
         build_app(sys.argv[1:])()
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            with suppress(OSError, ValueError):
+                sys.stderr.flush()
+            os._exit(_INTERRUPTED)  # without waiting for what other threads are computing
+        raise
     except TracelabError as error:
         _fail(sentence_of(error), error.exit_code)
     except BrokenPipeError:

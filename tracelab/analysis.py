@@ -164,8 +164,11 @@ def _results(view: View, analyzers: Sequence[tuple[Leaf, dict[str, Any]]]) -> di
     calls = {leaf.name: partial(load(leaf).analyze, view, **params) for leaf, params in analyzers}
     if len(view.trace.ops) < _MANY_OPS:
         return {name: call() for name, call in calls.items()}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(calls, pool.map(lambda call: call(), calls.values()), strict=True))
+    threads = ThreadPoolExecutor(os.cpu_count())
+    try:
+        return dict(zip(calls, threads.map(lambda call: call(), calls.values()), strict=True))
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)  # after an error or an interrupt nobody waits for the others
 
 
 def _capped(finding: Finding, view: View) -> Finding:

@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Thread
 
 from tracelab.capture.export import EXPORTABLE_SUFFIXES, export_report
+from tracelab.capture.folder import TRACE
 from tracelab.errors import InputError
 from tracelab.kineto_load import load_kineto
 from tracelab.kineto_read import is_kineto
@@ -17,7 +18,6 @@ from tracelab.unpack import compression, unpacked, unpacked_head
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _STREAM_MARK = b"\xff\xff\xff\xff"  # how a message of an Arrow stream begins (Arrow columnar format, IPC)
 _HEAD_BYTES = 1 << 16  # enough of a PyTorch trace to know it by: its facts about the GPU come first
-_RUN_FOLDER_TRACE = "trace.sqlite"  # what `tracelab profile` keeps in a run folder
 
 
 def load_trace(path: Path, nsys: str | None = None) -> Trace:
@@ -26,8 +26,8 @@ def load_trace(path: Path, nsys: str | None = None) -> Trace:
     Raises InputError, in one sentence, for anything else.
     """
     if path.is_dir():
-        if (path / _RUN_FOLDER_TRACE).is_file():
-            return load_trace(path / _RUN_FOLDER_TRACE, nsys)
+        if (path / TRACE).is_file():
+            return load_trace(path / TRACE, nsys)
         from tracelab.arrow_read import open_folder  # brings pyarrow, which a SQLite export does not need
 
         folder = open_folder(path)

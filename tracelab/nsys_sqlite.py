@@ -29,8 +29,13 @@ def load_nsys_sqlite(path: Path, shown_as: Path, *, stays: bool) -> Trace:
         with _opened(path) as source:
             yield source
 
-    with _opened(path) as source:
-        return load_nsys(source, shown_as, again if stays and not has_pending_log(path) else None)
+    try:
+        with _opened(path) as source:
+            return load_nsys(source, shown_as, again if stays and not has_pending_log(path) else None)
+    except InputError:
+        if file_identity(path) != before:
+            raise InputError(f"{shown_as}: changed while it was being read; run the command again.") from None
+        raise
 
 
 @contextmanager

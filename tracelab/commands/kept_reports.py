@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracelab.capture.cache import cache_folder
+from tracelab.capture.folder import TRACE
 from tracelab.capture.identity import Identity, file_identity
 from tracelab.capture.settled import has_pending_log
 from tracelab.errors import TracelabError
@@ -48,7 +49,7 @@ class Question:
 
     def state(self) -> Identity | None:
         """The state of the trace's files; None where no report of them may be kept."""
-        if has_pending_log(self.trace):
+        if has_pending_log(self.trace) or has_pending_log(self.trace / TRACE):
             return None
         state = file_identity(self.trace)
         large = state is not None and sum(size for _, _, _, size, _, _ in state) >= _LEAST_BYTES

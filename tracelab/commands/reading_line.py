@@ -1,5 +1,6 @@
 """The line on a terminal that says how far the reading of a large trace is; nothing where stderr is no terminal."""
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,14 +33,18 @@ class ReadingLine:
         if elapsed_s < _QUIET_S or now_s - self._drawn_s < _BETWEEN_S or done == self._began_at:
             return
         self._drawn_s, self._shown = now_s, True
-        self._stream.write(_ERASE_LINE + reading_text(done, total, unit, elapsed_s, self._began_at))
-        self._stream.flush()
+        self._draw(reading_text(done, total, unit, elapsed_s, self._began_at))
 
     def say(self, text: str) -> None:
         """Show what is done after the reading, if that took long enough to have been shown."""
         if self._shown:
-            self._stream.write(f"{_ERASE_LINE}{text}")
-            self._stream.flush()
+            self._draw(text)
+
+    def _draw(self, text: str) -> None:
+        """Within the width of the terminal: a line that wraps would not be erased whole."""
+        columns = shutil.get_terminal_size().columns
+        self._stream.write(f"{_ERASE_LINE}{text[: columns - 1]}")
+        self._stream.flush()
 
     def erase(self) -> None:
         """Remove the line."""

@@ -66,7 +66,7 @@ OUTPUT = (
     _option("full_names", bool, False, "Print kernel names in full.", "--full-names"),
 )
 READING = (_option("nsys", str | None, None, "The nsys that exports a .nsys-rep.", metavar="PATH"),)
-KEPT = (_option("no_cache", bool, False, "Analyse anew, whatever report was kept.", "--no-cache"),)
+KEPT = (_option("no_cache", bool, False, "Analyse anew; neither take nor keep a finished report.", "--no-cache"),)
 
 
 def with_parameters(
