@@ -81,11 +81,16 @@ def shift_apart(group: Codes, start: I64, end: I64) -> tuple[I64, I64]:
     first = group_starts(group)
     lowest = np.minimum.reduceat(start, first)
     extent = np.maximum.reduceat(end, first) - lowest + 1
-    if float(extent.sum(dtype=np.float64)) > SUM_LIMIT_NS:
-        raise InputError("The times of this trace are damaged: they reach over centuries; export the report again.")
+    require_countable(extent)
     offset = np.concatenate(([0], np.cumsum(extent)[:-1])) - lowest
     moved = np.repeat(offset, group_counts(first, len(group)))
     return start + moved, end + moved
+
+
+def require_countable(lengths_ns: I64) -> None:
+    """Raise InputError where stretches of time together are longer than an int64 can count: only damaged times are."""
+    if float(lengths_ns.sum(dtype=np.float64)) > SUM_LIMIT_NS:
+        raise InputError("The times of this trace are damaged: they reach over centuries; export the report again.")
 
 
 def are_apart(group: Codes, start: I64, end: I64) -> bool:

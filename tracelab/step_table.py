@@ -19,7 +19,7 @@ from tracelab.arrays import (
     rows_in_order,
 )
 from tracelab.failures import is_module_load
-from tracelab.intervals import new_coverage
+from tracelab.intervals import new_coverage, require_countable
 from tracelab.options import Selection
 from tracelab.steps import StepGroup, step_of_calls
 from tracelab.trace import I32, I64, KERNEL, Bool, Trace
@@ -76,6 +76,7 @@ def build_table(trace: Trace, group: StepGroup, device: int, selection: Selectio
     starts, here_ops = group_starts(op_row), as_stretch(ops)
     start = trace.ops.start[ops[starts]]
     end = np.maximum.reduceat(trace.ops.end[here_ops], starts) if len(starts) else start
+    require_countable(end - start + 1)
     coverage = new_coverage(op_row, trace.ops.start[here_ops], trace.ops.end[here_ops])
     process, thread = group.process[steps], group.thread[steps]
     if group.source == "whole-trace" and len(ops):
