@@ -22,7 +22,7 @@ from tracelab.coded_rows import CodedRows, code_rows
 from tracelab.coded_texts import joined
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
-from tracelab.table_source import NULL, Coded, Request, coded
+from tracelab.table_source import NULL, Coded, Request, coded, missing
 from tracelab.trace import I64
 
 _TABLE_NAME = b"table_name"  # the schema's metadata by which nsys names a table
@@ -197,8 +197,7 @@ def _slice(table: Any, names: Sequence[str], first: int, stop: int) -> dict[str,
 def _column(table: Any, name: str) -> I64:
     """A column as integers, all missing where the table lacks it."""
     if name not in table.column_names:
-        missing: I64 = np.broadcast_to(np.int64(NULL), table.num_rows)
-        return missing
+        return missing(int(table.num_rows))
     return _ints(table.column(name))
 
 

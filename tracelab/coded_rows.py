@@ -86,7 +86,6 @@ def totals(
 
     Both are functions that give those of the rows [first, stop).
     """
-
     parts, counts, sums = [], [], []
     for edge in _batches(rows):
         coded = code_batch(columns(*edge), edge[1] - edge[0])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracelab.arrays import mix_hash
-from tracelab.sqlite_pages import Texts
+from tracelab.sqlite_pages import Texts, eight_bytes
 from tracelab.table_source import Coded
 from tracelab.trace import I64, Bool
 
@@ -35,10 +35,9 @@ def joined(parts: Sequence[Coded]) -> Coded:
 
 def _words(column: Texts, rows: I64, at: int) -> tuple[I64, I64]:
     """The eight bytes from `at` on of each text of `rows`, with zeros behind its end."""
-    anywhere: I64 = np.ndarray((len(column.data) - _WORD + 1,), "<i8", buffer=column.data, strides=(1,))
     left = np.minimum(column.size[rows] - at, _WORD)
     unused = (_WORD - left) * 8
-    word = anywhere[column.start[rows] + at].view(np.uint64) << unused.astype(np.uint64)
+    word = eight_bytes(column.data, column.start[rows] + at).view(np.uint64) << unused.astype(np.uint64)
     return rows, word.view(np.int64)
 
 

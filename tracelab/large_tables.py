@@ -21,7 +21,7 @@ from tracelab.pool import pool
 from tracelab.reading import tell
 from tracelab.sqlite_pages import Batch, UnusualError, leaves, open_paged, rows_of
 from tracelab.sqlite_read import FileConnection, SqliteTables, integers, open_readonly
-from tracelab.table_source import NULL, Coded, Request, coded
+from tracelab.table_source import Coded, Request, coded, missing
 from tracelab.trace import I64
 
 Found = TypeVar("Found")
@@ -112,7 +112,7 @@ class LargeTables(SqliteTables):
             return None
         there = [name for name in columns if name in table.columns]
         asked = tuple(name for name in dict.fromkeys((*columns, *together)) if name in table.columns)
-        found = {name: np.empty(table.rows, np.int64) if name in there else _missing(table.rows) for name in columns}
+        found = {name: np.empty(table.rows, np.int64) if name in there else missing(table.rows) for name in columns}
 
         def take(part: _Part) -> list[CodedRows]:
             """Put the columns of one batch in their place, and give those `together` by their distinct rows."""
@@ -120,7 +120,7 @@ class LargeTables(SqliteTables):
             for name in there:
                 found[name][part.first - table.first_row : part.stop - table.first_row] = values[name]
             rows = part.stop - part.first
-            return [code_batch({n: values.get(n, _missing(rows)) for n in together}, rows)] if together else []
+            return [code_batch({n: values.get(n, missing(rows)) for n in together}, rows)] if together else []
 
         return _Reading(table, found, self._batches(table, take))
 
@@ -290,8 +290,3 @@ def _waited(parts: "Sequence[Future[Found]]", meanwhile: Callable[[], None]) -> 
     while wait(parts, timeout=_BETWEEN_LOOKS_S).not_done:
         meanwhile()
     return [part.result() for part in parts]
-
-
-def _missing(rows: int) -> I64:
-    missing: I64 = np.broadcast_to(np.int64(NULL), rows)
-    return missing

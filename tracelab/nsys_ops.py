@@ -138,15 +138,15 @@ def _placed(coded: CodedRows, kind: int, names: I32, node: I64 | None = None) ->
     )
 
 
-def _with_bytes(columns: dict[str, I64]) -> dict[str, I64]:
-    return columns if "bytes" in columns else {**columns, "bytes": np.broadcast_to(np.int64(0), len(columns["start"]))}
+def _zero_bytes(columns: dict[str, I64]) -> dict[str, I64]:
+    return {**columns, "bytes": np.broadcast_to(np.int64(0), len(columns["start"]))}
 
 
 def _kernels(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
     columns, coded = source.coded_ints(*KERNEL_COLUMNS)
     demangled, short = coded.distinct["demangledName"], coded.distinct["shortName"]
     codes = names.by_id(np.where(demangled == NULL, short, demangled))
-    return _with_bytes(columns), _placed(coded, KERNEL, codes)
+    return _zero_bytes(columns), _placed(coded, KERNEL, codes)
 
 
 def _copies(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRows]:
@@ -171,4 +171,4 @@ def _graphs(source: TableSource, names: Names) -> tuple[dict[str, I64], CodedRow
     unique, inverse = np.unique(graph, return_inverse=True)
     labels = ["CUDA_graph" if g == NULL else f"CUDA_graph_{g}" for g in unique]  # one word: names are shortened
     node = np.where(graph == NULL, NULL, graph << 32)
-    return _with_bytes(columns), _placed(coded, GRAPH, names.by_text(labels)[inverse], node)
+    return _zero_bytes(columns), _placed(coded, GRAPH, names.by_text(labels)[inverse], node)

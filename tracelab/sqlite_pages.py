@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.table_source import NULL
+from tracelab.table_source import NULL, missing
 from tracelab.trace import I64, U8, Bool
 
 _HEADER_BYTES = 100
@@ -194,12 +194,12 @@ class Batch:
         if high >= _RESERVED or (low <= _FLOAT <= high and (kind == _FLOAT).any()):
             raise UnusualError("a value that is no integer")
         self._pass(kind)
+        if low == high and low in (0, _ZERO, _ONE):
+            return missing(len(kind)) if low == 0 else np.broadcast_to(np.int64(low - _ZERO), len(kind))
+        values = eight_bytes(self._data, at).byteswap(inplace=True)
         if low == high:
-            if low in (0, _ZERO, _ONE):
-                alike: I64 = np.broadcast_to(np.int64(NULL if low == 0 else low - _ZERO), len(kind))
-                return alike
-            return self._eight_bytes(at) >> int(_SHIFTS[low])
-        values = self._eight_bytes(at) >> _SHIFTS.take(kind).astype(np.int64)
+            return values >> int(_SHIFTS[low])
+        values = values >> _SHIFTS.take(kind).astype(np.int64)
         values[kind == 0] = NULL
         values[kind == _ZERO] = 0
         values[kind == _ONE] = 1
@@ -208,12 +208,12 @@ class Batch:
     def texts(self) -> Texts:
         """The next column. Raises UnusualError if one of its values is no text."""
         kind, at = self._next_types(), self._value_at
-        missing = kind == 0
-        if not (missing | ((kind >= _FIRST_TEXT) & (kind & 1 == 1))).all():
+        absent = kind == 0
+        if not (absent | ((kind >= _FIRST_TEXT) & (kind & 1 == 1))).all():
             raise UnusualError("a value that is no text")
         size = _size(kind).astype(np.int64)
         self._value_at = at + size
-        return Texts(self._data, at, np.where(missing, -1, size))
+        return Texts(self._data, at, np.where(absent, -1, size))
 
     def done(self) -> None:
         """To be called after the last column: were these all, and all of each record?"""
@@ -242,11 +242,11 @@ class Batch:
             self._type_at[long] += 1
         return kind
 
-    def _eight_bytes(self, at: I64) -> I64:
-        """The 8 bytes at each place as a signed big-endian number."""
-        anywhere: I64 = np.ndarray((len(self._data) - 7,), "<i8", buffer=self._data, strides=(1,))
-        found: I64 = anywhere[at]
-        return found.byteswap(inplace=True)
+
+def eight_bytes(data: U8, at: I64) -> I64:
+    """The 8 bytes at each place, whether aligned or not, as a little-endian number."""
+    anywhere: I64 = np.ndarray((len(data) - 7,), "<i8", buffer=data, strides=(1,))
+    return anywhere[at]
 
 
 def _buffer(size: int) -> U8:

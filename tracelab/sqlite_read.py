@@ -16,7 +16,7 @@ from tracelab.capture.settled import settled
 from tracelab.coded_rows import CodedRows, code_rows
 from tracelab.errors import InputError
 from tracelab.nsys_tables import TableSpec
-from tracelab.table_source import NULL, Coded, Request, coded
+from tracelab.table_source import NULL, Coded, Request, coded, missing
 from tracelab.trace import I64
 
 # Reading a whole export takes SQLite 0.4 to 0.6 steps of its machine for each byte of the file. A view can be endless.
@@ -44,10 +44,10 @@ class SqliteTables:
         wanted = [name for name in spec.ints if name in present]
         if not wanted:
             rows = count_rows(self.connection, spec) if present else 0
-            return {name: np.full(rows, NULL, np.int64) for name in spec.ints}
+            return {name: missing(rows) for name in spec.ints}
         columns = integers(self.connection, spec.name, wanted)
         rows = len(columns[wanted[0]])
-        lacking = {name: np.full(rows, NULL, np.int64) for name in spec.ints if name not in present}
+        lacking = {name: missing(rows) for name in spec.ints if name not in present}
         return columns | lacking
 
     def rows(self, table: str) -> int:

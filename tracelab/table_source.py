@@ -16,6 +16,12 @@ NULL = int(np.iinfo(np.int64).min)  # stands for a missing value: no time, id or
 Request = tuple[TableSpec, tuple[str, ...], tuple[str, ...]]  # what `coded_ints` takes
 
 
+def missing(rows: int) -> I64:
+    """A column without values; it takes no memory and cannot be written to."""
+    found: I64 = np.broadcast_to(np.int64(NULL), rows)
+    return found
+
+
 class TableSource(Protocol):
     """The tables of one export. A table or column that it lacks reads as empty or as all missing.
 

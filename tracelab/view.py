@@ -10,7 +10,7 @@ from tracelab.arrays import Scalar, as_stretch, distinct_pairs, marked, median_i
 from tracelab.floor import Floor, step_floor
 from tracelab.gap_classes import HOST_LATE, Gaps, classify_gaps
 from tracelab.gpu_facts import Machine
-from tracelab.intervals import Timeline, are_apart, even_shares, time_alone, union
+from tracelab.intervals import Timeline, even_shares, time_alone, union
 from tracelab.launch_state import graph_launches_without_work
 from tracelab.options import Facts, Selection
 from tracelab.phases import Phases
@@ -85,23 +85,12 @@ class View:
     @cached_property
     def shares_ns(self) -> NDArray[np.float64]:
         """Busy time of each of `ops`, overlaps within a step shared evenly; adds up to the busy time."""
-        start, end = self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end)
-        return self._durations_ns if self._apart else even_shares(self.op_step, start, end)
+        return even_shares(self.op_step, self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end))
 
     @cached_property
     def alone_ns(self) -> NDArray[np.float64]:
         """Time of each of `ops` in which no other of its step ran: only then are the SMs it does not reach empty."""
-        start, end = self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end)
-        return self._durations_ns if self._apart else time_alone(self.op_step, start, end)
-
-    @cached_property
-    def _apart(self) -> bool:
-        """Whether no two of `ops` of one step overlap: then each has all of its time for itself."""
-        return are_apart(self.op_step, self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end))
-
-    @cached_property
-    def _durations_ns(self) -> NDArray[np.float64]:
-        return self.of_ops(self.trace.ops.duration_ns).astype(np.float64)
+        return time_alone(self.op_step, self.of_ops(self.trace.ops.start), self.of_ops(self.trace.ops.end))
 
     @cached_property
     def is_kernel(self) -> Bool:

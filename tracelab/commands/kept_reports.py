@@ -39,7 +39,7 @@ _SUFFIX = ".arrow"
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What a report is an answer to. `values` are options that reach the loader."""
+    """What a report is an answer to; `analyzers` None: all of them."""
 
     trace: Path
     selection: Selection
