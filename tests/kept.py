@@ -1,4 +1,7 @@
-"""Asking the command line with a cache folder, and seeing whether it analysed the trace or took a kept report."""
+"""Asking the command line with a cache folder, and seeing whether it analysed the trace or took a kept report.
+
+A test file that imports the fixtures writes `import path as path`: else they look unused to the linter.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -7,19 +10,26 @@ from unittest.mock import patch
 
 import pytest
 from called import Answer, called
+from tiny_programs import eager
 
 from tracelab import load
 from tracelab.commands import kept_reports
 
 
-def with_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of its own, in which the reports of small and of just written traces are kept too."""
-    monkeypatch.setenv("TRACELAB_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("TRACELAB_CACHE", str(tmp_path / "cache"))
     for name in ("TRACELAB_FAMILIES", "TRACELAB_NSYS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(kept_reports, "_LEAST_BYTES", 0)
     monkeypatch.setattr(kept_reports, "_SETTLED_NS", 0)
-    return folder / "cache" / "reports"
+    return tmp_path / "cache" / "reports"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return eager().save(tmp_path / "t.sqlite")
 
 
 def entries(reports: Path) -> list[Path]:

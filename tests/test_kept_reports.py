@@ -11,7 +11,9 @@ from unittest.mock import patch
 
 import pytest
 from called import called
-from kept import anew, copy_of, entries, kept, with_cache
+from kept import anew, copy_of, entries, kept
+from kept import path as path
+from kept import reports as reports
 from kineto_fixture import TinyKineto
 from rank_programs import two_ranks
 from tiny_programs import eager
@@ -27,16 +29,6 @@ from tracelab.samples import FOLDER
 
 ANALYZERS = tuple(leaves("analyzers"))
 FORMATS = tuple(leaves("reports"))
-
-
-@pytest.fixture(autouse=True)
-def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return with_cache(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return eager().save(tmp_path / "t.sqlite")
 
 
 # The same question
@@ -76,9 +68,9 @@ def test_other_kinds_of_traces(tmp_path: Path) -> None:
     folder.mkdir()
     eager().save(folder / "trace.sqlite")
     kineto = TinyKineto().launch(0, "k", 10_000, 5_000).launch(20_000, "k", 30_000, 5_000).save(tmp_path / "t.json")
-    for path in (two_ranks(4).save(tmp_path / "two.sqlite"), kineto, folder):
-        anew("report", path, "--format", "json")
-        assert kept("report", path, "--format", "json").code == 0
+    for trace in (two_ranks(4).save(tmp_path / "two.sqlite"), kineto, folder):
+        anew("report", trace, "--format", "json")
+        assert kept("report", trace, "--format", "json").code == 0
 
 
 def test_an_error_is_not_kept(path: Path, reports: Path) -> None:

@@ -10,7 +10,9 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from called import called
-from kept import analysed, anew, entries, kept, with_cache
+from kept import analysed, anew, entries, kept
+from kept import path as path
+from kept import reports as reports
 from source_tree import LEAF_FOLDERS, ROOT
 from tiny_programs import eager
 
@@ -19,16 +21,6 @@ from tracelab.commands import kept_reports
 from tracelab.samples import FOLDER
 
 RULES = '[[rule]]\npattern = "attention"\nfamily = "{}"\n'
-
-
-@pytest.fixture(autouse=True)
-def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return with_cache(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return eager().save(tmp_path / "t.sqlite")
 
 
 # What else the answer depends on

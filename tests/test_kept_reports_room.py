@@ -8,21 +8,12 @@ from pathlib import Path
 
 import pytest
 from called import called
-from kept import anew, entries, kept, with_cache
+from kept import anew, entries, kept
+from kept import path as path
+from kept import reports as reports
 from source_tree import ROOT
-from tiny_programs import eager
 
 from tracelab.commands import kept_reports
-
-
-@pytest.fixture(autouse=True)
-def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return with_cache(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return eager().save(tmp_path / "t.sqlite")
 
 
 def ask(path: Path, depth: int) -> Path:

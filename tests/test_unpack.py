@@ -3,23 +3,15 @@
 import gzip
 import json
 import lzma
-from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from called import called
 from directory_export import tables_of, write_streams
+from packers import PACKERS
 from tiny_programs import eager
 
 from tracelab.unpack import compression
-
-
-def _zstd(data: bytes) -> bytes:
-    return bytes(pa.compress(data, codec="zstd", asbytes=True))
-
-
-PACKERS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "xz": lzma.compress, "zst": _zstd}
 
 
 def _said(path: Path) -> str:

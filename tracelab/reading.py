@@ -1,10 +1,11 @@
-"""How far the reading of a large trace is, told to whoever wants to show it."""
+"""How far the reading of a large trace is, and what comes before it, told to whoever wants to show it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-Watch = Callable[[int, int, str], None]  # how much is read, of how much, and of what: "rows" or "bytes"
+# How much is done, of how much (0: nobody knows), of what ("rows" or "bytes"), and what is done: "reading".
+Watch = Callable[[int, int, str, str], None]
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
@@ -19,8 +20,8 @@ def watched(watch: Watch) -> Iterator[None]:
         _watch.reset(before)
 
 
-def tell(done: int, total: int, unit: str) -> None:
-    """Say that `done` of `total` are read; cheap where nobody listens."""
+def tell(done: int, total: int, unit: str, doing: str = "reading") -> None:
+    """Say that `done` of `total` are read, or whatever is done with them; cheap where nobody listens."""
     watch = _watch.get()
     if watch is not None:
-        watch(done, total, unit)
+        watch(done, total, unit, doing)

@@ -3,8 +3,6 @@
 import contextlib
 import gzip
 import lzma
-import os
-import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ from typing import IO, Any
 
 from tracelab.capture.cache import cache_folder
 from tracelab.errors import InputError
+from tracelab.reading import tell
 
 _GZIP, _XZ, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"  # RFC 1952; .xz file format; RFC 8878
 _COPY_BYTES = 1 << 22
@@ -30,7 +29,7 @@ def compression(head: bytes) -> str | None:
 def unpacked_head(path: Path, how: str, size: int) -> bytes:
     """The first `size` bytes inside a compressed file, fewer if it ends or is damaged before."""
     found = b""
-    with contextlib.suppress(*_DAMAGE), _opened(path, how) as file:
+    with contextlib.suppress(*_DAMAGE), path.open("rb") as packed, _inside(packed, how) as file:
         while len(found) < size and (more := file.read(size - len(found))):
             found += more
     return found
@@ -45,8 +44,7 @@ def unpacked(path: Path, how: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="unpacked-") as folder:
         target = Path(folder) / "trace"
         try:
-            with _opened(path, how) as source, target.open("wb") as file:
-                shutil.copyfileobj(source, file, _COPY_BYTES)
+            _unpack(path, how, target)
         except OSError as error:
             if error.errno is not None:  # the disk, not the data
                 raise InputError(f"{path}: cannot be unpacked ({error.strerror or error}).") from error
@@ -56,11 +54,21 @@ def unpacked(path: Path, how: str) -> Iterator[Path]:
         yield target
 
 
-def _opened(path: Path, how: str) -> "contextlib.AbstractContextManager[IO[bytes] | Any]":
+def _unpack(path: Path, how: str, target: Path) -> None:
+    """Of how much there is only the packed size is known, so that is what is told."""
+    size = path.stat().st_size
+    with path.open("rb") as packed, _inside(packed, how) as source, target.open("wb") as file:
+        tell(0, size, "bytes", "unpacking")
+        while piece := source.read(_COPY_BYTES):
+            file.write(piece)
+            tell(packed.tell(), size, "bytes", "unpacking")
+
+
+def _inside(packed: IO[bytes], how: str) -> "contextlib.AbstractContextManager[IO[bytes] | Any]":
     if how == "gzip":
-        return gzip.open(path)
+        return gzip.open(packed)
     if how == "xz":
-        return lzma.open(path)
+        return lzma.open(packed)
     import pyarrow as pa  # which no other compression needs
 
-    return contextlib.closing(pa.input_stream(pa.OSFile(os.fsencode(path)), compression="zstd"))
+    return contextlib.closing(pa.input_stream(packed, compression="zstd"))

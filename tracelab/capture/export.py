@@ -9,6 +9,7 @@ from tracelab.capture.cache import cache_folder
 from tracelab.capture.importer import find_importer, import_by_hand
 from tracelab.capture.nsys import Nsys, find_nsys
 from tracelab.errors import CaptureUnavailableError, InputError, TracelabError
+from tracelab.reading import tell
 
 _STREAM_SUFFIX = ".qdstrm"  # what nsys collected, before its importer made a report of it
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
@@ -53,6 +54,7 @@ def export_sqlite(nsys: Nsys, report: Path, target: Path) -> Path:
 
 
 def _export_to_cache(nsys: Nsys, report: Path, target: Path) -> Path:
+    tell(0, 0, "bytes", "exporting with nsys")  # how much there is in a report, only nsys knows
     # A name of its own and one rename: two tracelabs may export the same report at once.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="export-") as folder:
         if report.name.endswith(_STREAM_SUFFIX):

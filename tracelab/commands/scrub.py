@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracelab.commands.reading_line import reading_line
 from tracelab.commands.shared import READING, keep_input, write
 from tracelab.errors import InputError, UsageError
 from tracelab.kernel_names import escape
@@ -81,7 +82,8 @@ def _export_of(trace: Path, nsys: str | None) -> Path:
 
     if trace.is_dir() and (trace / "trace.sqlite").is_file():
         raise InputError(f"{trace} is a run folder; give the export in it, {trace / 'trace.sqlite'}.")
-    return export_report(trace, nsys) if trace.name.endswith(REPORT_SUFFIXES) and trace.is_file() else trace
+    with reading_line():
+        return export_report(trace, nsys) if trace.name.endswith(REPORT_SUFFIXES) and trace.is_file() else trace
 
 
 def _read_columns() -> Mapping[str, Sequence[str]]:
