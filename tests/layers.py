@@ -10,7 +10,8 @@ from source_tree import LEAF_FOLDERS, Source, imports
 # Who may import whom: kernels, capture, trace, steps and phases, analyzers, comparison, reports, command line, in this
 # direction.
 # A core module that is named nowhere here is of the layer "steps", so a new one needs no entry.
-WORDS = "words"  # errors, results, options, units and tables of names: imported by all, importing no other layer
+# Errors, results, options, units, names, how far a reading is: imported by all, importing no other layer.
+WORDS = "words"
 ALLOWED = {
     WORDS: {WORDS},
     "kernels": {WORDS, "kernels"},
@@ -26,14 +27,14 @@ ALLOWED = {
 _LAYERS = (
     (
         WORDS,
-        r"budget_result|difference|errors|failures|gpus|kernel_names|no_kernels|occupancy|options|quantities|registry"
-        r"|report|report_codec|result|trust_result|units",
+        r"budget_result|difference|errors|failures|gpus|kernel_names|no_kernels|occupancy|options|quantities|reading"
+        r"|registry|report|report_codec|result|trust_result|units",
     ),
     ("kernels", r"kernels\..*"),
     ("capture", r"capture(\..*)?"),
     (
         "trace",
-        r"trace|event_clock|arrays|arrow_values|pool|coded_rows|reading|load|samples|sqlite_read|large_tables|sqlite_pages|coded_texts|arrow_read|unpack|table_source|nsys_\w+|kineto_\w+",
+        r"trace|event_clock|arrays|pool|batches|coded_rows|load|samples|sqlite_read|large_tables|sqlite_pages|coded_texts|arrow_\w+|unpack|table_source|nsys_\w+|kineto_\w+",
     ),
     ("analyzers", r"analyzers\..*"),
     ("reports", r"reports\..*"),

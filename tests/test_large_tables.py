@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from directory_export import tables_of, write_parquetdir
 
-from tracelab import large_tables
+from tracelab import batches, large_tables
 from tracelab.large_tables import LargeTables
 from tracelab.load import load_trace
 from tracelab.nsys_tables import KERNEL, NVTX, RUNTIME, STRINGS, TableSpec
@@ -148,13 +149,16 @@ class _Waiting:
         return self.futures[-1]
 
 
-def test_an_interrupt_leaves_nothing_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("folder", [False, True])
+def test_an_interrupt_leaves_nothing_to_be_read(folder: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """At its end Python waits for all that its threads were given: of ten million kernels that would be seconds."""
+    trace = FOLDER / "kimi_graph_h200.sqlite"
+    trace = write_parquetdir(tables_of(trace), tmp_path / "pq") if folder else trace
     waiting = _Waiting()
-    monkeypatch.setattr(large_tables, "pool", lambda: waiting)
-    monkeypatch.setattr(large_tables, "wait", _interrupt)
+    monkeypatch.setattr(batches, "pool", lambda: waiting)
+    monkeypatch.setattr(batches, "wait", _interrupt)
     with pytest.raises(KeyboardInterrupt):
-        load_trace(FOLDER / "kimi_graph_h200.sqlite")
+        load_trace(trace)
     assert waiting.futures and all(future.cancelled() for future in waiting.futures)
 
 

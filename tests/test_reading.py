@@ -12,56 +12,20 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from drawn_line import ERASE, Clock, Terminal, Told, drawn
+from drawn_line import clock as clock
 from kineto_fixture import TinyKineto
 from two_readers import SPEC, filled, made, written
 
-from tracelab import kineto_read, large_tables
+from tracelab import batches, kineto_read, large_tables
 from tracelab.__main__ import main
 from tracelab.commands import reading_line as line_module
-from tracelab.commands.reading_line import ReadingLine, reading_line, reading_text
+from tracelab.commands.reading_line import reading_line, reading_text
 from tracelab.kineto_load import load_kineto
 from tracelab.large_tables import LargeTables
 from tracelab.nsys_tables import TableSpec
 from tracelab.reading import tell, watched
 from tracelab.sqlite_read import open_readonly
-
-ERASE = "\r\x1b[2K"
-Told = tuple[int, int, str]
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-class Clock:
-    """A clock that stands until a test turns it."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    turned = Clock()
-    monkeypatch.setattr(line_module, "time", turned)
-    return turned
-
-
-def drawn(clock: Clock, *told: tuple[float, int, int]) -> list[str]:
-    """What is drawn when, so many seconds after the one before, so much of so much is read."""
-    stream = Terminal()
-    line = ReadingLine(stream)
-    for after_s, done, total in told:
-        clock.now_s += after_s
-        line(done, total, "rows")
-    return stream.getvalue().split(ERASE)[1:]
-
 
 # The line
 
@@ -177,7 +141,8 @@ def test_the_inner_one_listens_and_then_the_outer_again() -> None:
             raise ValueError
         tell(3, 9, "rows")
     tell(4, 9, "rows")
-    assert (outer, inner) == ([(1, 9, "rows"), (3, 9, "rows")], [(2, 9, "rows")])
+    assert outer == [(1, 9, "rows", "reading"), (3, 9, "rows", "reading")]
+    assert inner == [(2, 9, "rows", "reading")]
 
 
 # What the readers tell
@@ -195,8 +160,9 @@ def test_pytorch_traces_tell_the_bytes_of_the_file(
     size, told = path.stat().st_size, list[Told]()
     with watched(lambda *one: told.append(one)):
         load_kineto(path)
-    assert told == [(min(done, size), size, "bytes") for done in (*range(0, size + 100, 100), size)][: len(told)]
-    assert told[-1] == (size, size, "bytes") and len(told) > size // 100
+    expected = [(min(done, size), size, "bytes", "reading") for done in (*range(0, size + 100, 100), size)]
+    assert told == expected[: len(told)]
+    assert told[-1] == (size, size, "bytes", "reading") and len(told) > size // 100
 
 
 class Watch:
@@ -223,14 +189,15 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch()
     for name in ("_integers", "_texts"):
         monkeypatch.setattr(large_tables, name, watch.held(getattr(large_tables, name)))
-    for name, value in (("_LARGE_ROWS", 1), ("_BATCH_ROWS", 20), ("_BETWEEN_LOOKS_S", 0.0)):
+    for name, value in (("_LARGE_ROWS", 1), ("_BATCH_ROWS", 20)):
         monkeypatch.setattr(large_tables, name, value)
+    monkeypatch.setattr(batches, "_BETWEEN_LOOKS_S", 0.0)
     return watch
 
 
 def assert_counts_up(told: list[Told], total: int) -> None:
-    assert told[0] == (0, total, "rows")
-    assert {one[1:] for one in told} == {(total, "rows")}
+    assert told[0] == (0, total, "rows", "reading")
+    assert {one[1:] for one in told} == {(total, "rows", "reading")}
     assert [one[0] for one in told] == sorted(one[0] for one in told) and told[-1][0] <= total
 
 
@@ -258,14 +225,13 @@ def test_sqlite_tells_the_rows_of_all_tables_that_are_read_ahead(tmp_path: Path,
 
 
 def test_control_a_table_that_is_forgotten_is_seen() -> None:
-    assert_counts_up([(0, 500, "rows"), (20, 500, "rows")], 500)
-    for told in (
-        [(0, 300, "rows")],
-        [(0, 500, "rows"), (20, 300, "rows")],
-        [(0, 500, "rows"), (9, 500, "rows"), (8, 500, "rows")],
-    ):
+    def told(*counts: tuple[int, int]) -> list[Told]:
+        return [(done, total, "rows", "reading") for done, total in counts]
+
+    assert_counts_up(told((0, 500), (20, 500)), 500)
+    for wrong in (told((0, 300)), told((0, 500), (20, 300)), told((0, 500), (9, 500), (8, 500))):
         with pytest.raises(AssertionError):
-            assert_counts_up(told, 500)
+            assert_counts_up(wrong, 500)
 
 
 # The command

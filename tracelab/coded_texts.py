@@ -9,14 +9,14 @@ from tracelab.sqlite_pages import Texts, eight_bytes
 from tracelab.table_source import Coded
 from tracelab.trace import I64, Bool
 
-_WORD = 8
+WORD = 8
 
 
 def code_texts(column: Texts) -> Coded:
     """Each distinct text once. Bytes that are no UTF-8 are replaced, as everywhere."""
     size = column.size
     digest = size.astype(np.uint64)
-    for at in range(0, int(size.max(initial=0)), _WORD):
+    for at in range(0, int(size.max(initial=0)), WORD):
         rows, word = _words(column, np.flatnonzero(size > at), at)
         digest[rows] = mix_hash(word, digest[rows].view(np.int64))
     _, first, codes = np.unique(digest, return_index=True, return_inverse=True)
@@ -28,6 +28,7 @@ def code_texts(column: Texts) -> Coded:
 
 def joined(parts: Sequence[Coded]) -> Coded:
     """One column of several, each distinct text once."""
+    parts = parts or [Coded(np.zeros(0, np.int32), [None])]
     at: dict[str | None, int] = {}
     codes = [np.array([at.setdefault(text, len(at)) for text in part.texts], np.int32)[part.codes] for part in parts]
     return Coded(np.concatenate(codes), list(at))
@@ -35,8 +36,8 @@ def joined(parts: Sequence[Coded]) -> Coded:
 
 def _words(column: Texts, rows: I64, at: int) -> tuple[I64, I64]:
     """The eight bytes from `at` on of each text of `rows`, with zeros behind its end."""
-    left = np.minimum(column.size[rows] - at, _WORD)
-    unused = (_WORD - left) * 8
+    left = np.minimum(column.size[rows] - at, WORD)
+    unused = (WORD - left) * 8
     word = eight_bytes(column.data, column.start[rows] + at).view(np.uint64) << unused.astype(np.uint64)
     return rows, word.view(np.int64)
 
@@ -45,7 +46,7 @@ def _alike(column: Texts, other: I64) -> bool:
     """Whether every text is equal to the one of the row `other`."""
     if not (column.size == column.size[other]).all():
         return False
-    for at in range(0, int(column.size.max(initial=0)), _WORD):
+    for at in range(0, int(column.size.max(initial=0)), WORD):
         rows = np.flatnonzero(column.size > at)
         same: Bool = _words(column, rows, at)[1] == _words(column, other[rows], at)[1]
         if not same.all():

@@ -6,19 +6,18 @@ they come, so that no table is held twice. Measured against the readers that the
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from tracelab.batches import Batches
 from tracelab.coded_rows import CodedRows, code_batch, merged
 from tracelab.coded_texts import code_texts, joined
 from tracelab.nsys_tables import TableSpec
-from tracelab.pool import pool
-from tracelab.reading import tell
 from tracelab.sqlite_pages import Batch, UnusualError, leaves, open_paged, rows_of
 from tracelab.sqlite_read import FileConnection, SqliteTables, integers, open_readonly
 from tracelab.table_source import Coded, Request, coded, missing
@@ -28,7 +27,6 @@ Found = TypeVar("Found")
 
 _LARGE_ROWS = 20_000  # from here on this is faster
 _BATCH_ROWS = 1 << 16  # the columns of a batch stay in a core's cache
-_BETWEEN_LOOKS_S = 0.25
 _LEAST_ROW_BYTES = 2  # of a row in the file; ids that lie farther apart than the file can hold rows are damage
 _DAMAGE = (UnusualError, IndexError, ValueError, OverflowError, MemoryError, OSError)
 
@@ -38,9 +36,7 @@ class LargeTables(SqliteTables):
     """A SQLite export whose large tables are decoded from their pages."""
 
     connection: FileConnection
-    _read_rows: list[int] = field(default_factory=list)  # of every batch that came
-    _begun_rows: list[int] = field(default_factory=list)  # of every table that is being read
-    _submitted: list[Future[Any]] = field(default_factory=list)
+    _batches: Batches = field(default_factory=Batches)
     _counted: dict[str, int] = field(default_factory=dict)  # rows of the tables that were read
     _begun: dict[Request, "_Reading"] = field(default_factory=dict)
     _begun_texts: dict[tuple[str, str], "_TextReading"] = field(default_factory=dict)
@@ -75,7 +71,7 @@ class LargeTables(SqliteTables):
     def coded_texts(self, spec: TableSpec, column: str, rows: I64) -> Coded:
         """The texts of some rows, each distinct text once."""
         reading = self._begun_texts.pop((spec.name, column), None) or self._begin_texts(spec, column)
-        parts = [] if reading is None else _waited(reading[1], self._tell)
+        parts = [] if reading is None else self._batches.waited(reading[1])
         known = [part for part in parts if part is not None]
         if reading is None or len(known) < len(parts) or not self._all_rows(reading[0]):
             return super().coded_texts(spec, column, rows)
@@ -84,8 +80,7 @@ class LargeTables(SqliteTables):
 
     def give_up(self) -> None:
         """Read nothing more of what was begun: nobody will ask for it."""
-        for future in self._submitted:
-            future.cancel()
+        self._batches.give_up()
 
     def rows(self, table: str) -> int:
         """How many rows a table has; counted anew only where it was not read."""
@@ -95,7 +90,7 @@ class LargeTables(SqliteTables):
     def _columns(self, request: Request) -> tuple[dict[str, I64], CodedRows | None] | None:
         """The columns, and those together by their distinct rows; None for a table that SQLite itself must read."""
         reading = self._begun.pop(request, None) or self._begin(request)
-        found = reading.result(self._tell) if reading is not None else None
+        found = reading.result(self._batches) if reading is not None else None
         if reading is None or found is None or not self._all_rows(reading.table):
             return None
         self._counted[request[0].name] = reading.table.rows
@@ -122,32 +117,24 @@ class LargeTables(SqliteTables):
             rows = part.stop - part.first
             return [code_batch({n: values.get(n, missing(rows)) for n in together}, rows)] if together else []
 
-        return _Reading(table, found, self._batches(table, take))
+        return _Reading(table, found, self._begun_parts(table, take))
 
     def _begin_texts(self, spec: TableSpec, column: str) -> "_TextReading | None":
         table = self._table(spec)
         if table is None or column not in table.columns:
             return None
-        return table, self._batches(table, lambda part: _texts(table, part, column))
+        return table, self._begun_parts(table, lambda part: _texts(table, part, column))
 
-    def _batches(self, table: "_Table", take: "Callable[[_Part], Found]") -> "list[Future[Found | None]]":
+    def _begun_parts(self, table: "_Table", take: "Callable[[_Part], Found]") -> "list[Future[Found | None]]":
         """What `take` makes of every batch of the table; None where that failed."""
-        self._begun_rows.append(table.rows)
 
         def one(part: _Part) -> Found | None:
             try:
-                found = take(part)
+                return take(part)
             except (*_DAMAGE, sqlite3.Error):
                 return None
-            self._read_rows.append(part.stop - part.first)
-            return found
 
-        submitted = [pool().submit(one, part) for part in table.parts]
-        self._submitted.extend(submitted)
-        return submitted
-
-    def _tell(self) -> None:
-        tell(sum(self._read_rows), sum(self._begun_rows), "rows")
+        return self._batches.begin(one, table.parts)
 
     def _table(self, spec: TableSpec) -> "_Table | None":
         """A table that is large enough and of the kind that is decoded; None for any other."""
@@ -217,9 +204,9 @@ class _Reading:
     columns: dict[str, I64]
     parts: "list[Future[list[CodedRows] | None]]"
 
-    def result(self, meanwhile: Callable[[], None]) -> tuple[dict[str, I64], CodedRows | None] | None:
+    def result(self, batches: Batches) -> tuple[dict[str, I64], CodedRows | None] | None:
         """Waits for the columns; None where a batch of them failed."""
-        parts = _waited(self.parts, meanwhile)
+        parts = batches.waited(self.parts)
         if any(part is None for part in parts):
             return None
         coded = [one for part in parts if part is not None for one in part]
@@ -283,10 +270,3 @@ def _reopened(table: _Table, part: _Part) -> Iterator[sqlite3.Connection]:
 def _require(rows: int, part: _Part) -> None:
     if rows != part.stop - part.first:
         raise UnusualError("row ids with holes")
-
-
-def _waited(parts: "Sequence[Future[Found]]", meanwhile: Callable[[], None]) -> list[Found]:
-    """The results of all parts; `meanwhile` is called now and then."""
-    while wait(parts, timeout=_BETWEEN_LOOKS_S).not_done:
-        meanwhile()
-    return [part.result() for part in parts]

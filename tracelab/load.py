@@ -4,6 +4,7 @@ import dataclasses
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from tracelab.capture.export import EXPORTABLE_SUFFIXES, export_report
 from tracelab.capture.folder import TRACE
@@ -14,6 +15,9 @@ from tracelab.nsys_load import load_nsys
 from tracelab.nsys_sqlite import load_nsys_sqlite
 from tracelab.trace import Trace
 from tracelab.unpack import compression, unpacked, unpacked_head
+
+if TYPE_CHECKING:
+    from tracelab.arrow_read import ArrowTables
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _STREAM_MARK = b"\xff\xff\xff\xff"  # how a message of an Arrow stream begins (Arrow columnar format, IPC)
@@ -30,8 +34,7 @@ def load_trace(path: Path, nsys: str | None = None) -> Trace:
             return load_trace(path / TRACE, nsys)
         from tracelab.arrow_read import open_folder  # brings pyarrow, which a SQLite export does not need
 
-        folder = open_folder(path)
-        return load_nsys(folder, path, lambda: nullcontext(folder))
+        return _load_arrow(open_folder(path), path, stays=True)
     head = _head(path)
     packed = compression(head)
     if packed is None or (packed == "gzip" and is_kineto(head)):  # the reader of PyTorch traces unpacks as it goes
@@ -59,7 +62,7 @@ def _load_file(file: Path, head: bytes, shown_as: Path, nsys: str | None) -> Tra
     if head.startswith(_STREAM_MARK):
         from tracelab.arrow_read import open_streams
 
-        return load_nsys(open_streams(file), shown_as, None)
+        return _load_arrow(open_streams(file), shown_as, stays=False)
     if shown_as.name.endswith(EXPORTABLE_SUFFIXES) and head:
         return load_nsys_sqlite(export_report(file, nsys), shown_as, stays=False)
     what = "an empty file" if not head else "no export of a kind that is known"
@@ -67,6 +70,13 @@ def _load_file(file: Path, head: bytes, shown_as: Path, nsys: str | None) -> Tra
         f"{shown_as}: {what}; give the .nsys-rep of nsys, or its export made with: nsys export -t sqlite "
         "REPORT.nsys-rep"
     )
+
+
+def _load_arrow(tables: "ArrowTables", shown_as: Path, *, stays: bool) -> Trace:
+    try:
+        return load_nsys(tables, shown_as, (lambda: nullcontext(tables)) if stays else None)
+    finally:
+        tables.give_up()
 
 
 def _head(path: Path) -> bytes:
