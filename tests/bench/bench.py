@@ -5,7 +5,8 @@
 
 The traces are made from bundled recordings by the programs beside this one. Every command runs in a process of its own;
 time is the best of the repetitions, memory the largest resident set that the kernel reports of the process. Files come
-from the page cache; the cache of tracelab is empty but where the case says `again`. The bars are for a million kernels.
+from the page cache, and other memory was in use shortly before; the cache of tracelab is empty but where the case says
+`again`. The bars are for a million kernels.
 """
 
 import argparse

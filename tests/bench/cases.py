@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import ROOT, Run, best, measured, own_env, tracelab
+from measure import AS_MODULE, BY_SQLITE3, ROOT, Run, best, measured, own_env, tracelab
 from traces import EAGER, Traces
 
 PLAIN, REPORT, DIFF, KINETO = "plain sqlite3 read", "report, first time", "diff of two", "report of Kineto JSON"
@@ -37,13 +37,17 @@ class Bar:
 
 @dataclass(frozen=True)
 class Case:
-    """A command of tracelab, with an empty cache or (`again`) with one that holds its report; `once`: not repeated."""
+    """A command of tracelab, with an empty cache or (`again`) with one that holds its report.
+
+    `once`: not repeated; `by_sqlite3`: that module reads every table.
+    """
 
     name: str
     arguments: tuple[str | Path, ...]
     bar: Bar | None = None
     again: bool = False
     once: bool = False
+    by_sqlite3: bool = False
 
 
 def cases(traces: Traces) -> list[Case]:
@@ -56,6 +60,7 @@ def cases(traces: Traces) -> list[Case]:
     return [
         Case(REPORT, ("report", traces.big), Bar(0.6, PLAIN, 700)),
         Case("report, again", ("report", traces.big), Bar(0.25, PLAIN), again=True),
+        Case("the same, by sqlite3", ("report", traces.big), by_sqlite3=True),
         Case("gaps alone", ("gaps", traces.big), Bar(1, REPORT)),
         Case("kernels alone", ("kernels", traces.big), Bar(1, REPORT)),
         Case(DIFF, ("diff", traces.big, traces.other), Bar(2.2, REPORT, 1200)),
@@ -86,4 +91,5 @@ def _round(traces: Traces, filled: Path, *, first: bool) -> Iterator[tuple[str, 
     yield PLAIN, measured([sys.executable, _PLAIN_READ, traces.big], own_env())
     for case in cases(traces):
         if first or not case.once:
-            yield case.name, tracelab(case.arguments, filled if case.again else None)
+            program = BY_SQLITE3 if case.by_sqlite3 else AS_MODULE
+            yield case.name, tracelab(case.arguments, filled if case.again else None, program)

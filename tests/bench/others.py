@@ -35,7 +35,7 @@ found.get_cuda_kernel_launch_stats(visualize=False)
 """
 _TRACELENS = "TraceLens_generate_perf_report_pytorch"
 _FIND_NSYS = "from tracelab.capture.nsys import find_nsys; print(find_nsys(None).path)"
-_NSYS_REPORTS = ("cuda_gpu_kern_sum", "nvtx_gpu_proj_sum")
+_NSYS_REPORTS = ("cuda_gpu_kern_sum", "nvtx_gpu_proj_sum", "nvtx_kern_sum")
 _WHOLE_S = ("0", "1000000")  # nsys-ai wants a window
 
 
