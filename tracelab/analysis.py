@@ -39,6 +39,7 @@ from tracelab.view import View
 from tracelab.window import check_window, empty_window, is_empty
 
 _MANY_OPS = 100_000  # from here on threads pay
+_MOST_THREADS = 3  # more take more memory and no less time: `tests/bench/README.md`
 _FIRST = ("fatal-error", "failed-launch")  # without these nothing else on the page can be trusted
 
 
@@ -164,7 +165,7 @@ def _results(view: View, analyzers: Sequence[tuple[Leaf, dict[str, Any]]]) -> di
     calls = {leaf.name: partial(load(leaf).analyze, view, **params) for leaf, params in analyzers}
     if len(view.trace.ops) < _MANY_OPS:
         return {name: call() for name, call in calls.items()}
-    threads = ThreadPoolExecutor(os.cpu_count())
+    threads = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS))
     try:
         return dict(zip(calls, threads.map(lambda call: call(), calls.values()), strict=True))
     finally:

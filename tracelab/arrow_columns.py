@@ -63,8 +63,11 @@ def _from_texts(values: list[str | None]) -> I64:
     return found
 
 
-def coded_texts_of(column: Any) -> Coded:
-    """Texts by their distinct values; bytes that are no UTF-8 are replaced, as everywhere."""
+def coded_texts_of(table: Any, name: str) -> Coded:
+    """Texts by their distinct values, all missing where the table lacks them; bytes that are no UTF-8 are replaced."""
+    if name not in table.column_names:
+        return Coded(np.zeros(table.num_rows, np.int32), [None])
+    column = table.column(name)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return joined([code_texts(_in_memory(chunk)) for chunk in column.chunks if len(chunk)])
     texts = texts_of(column)

@@ -27,7 +27,7 @@ from tracelab.trace import I64
 # Columns that are filled by the futures, each of which gives the coded rows of a stretch.
 _Reading = tuple[dict[str, I64], "list[Future[CodedRows]]"]
 
-_NO_TABLE = Stretches(frozenset(), 0, [Stretch(0, 0, lambda: pa.table({}))])
+_NO_TABLE = Stretches(frozenset(), 0, [Stretch(0, 0, lambda: [pa.table({})])])
 
 
 @dataclass(frozen=True)
@@ -102,19 +102,20 @@ class ArrowTables:
 
         def take(stretch: Stretch) -> CodedRows:
             """Put the columns of one stretch in their place, and give those `together` by their distinct rows."""
-            table = stretch.read()
-            for name in there:
-                found[name][stretch.first : stretch.stop] = column_of(table, name)
-            return code_batch({name: column_of(table, name) for name in together}, stretch.stop - stretch.first)
+            pieces, at = [], stretch.first
+            for table in stretch.read():
+                rows = table.num_rows
+                for name in there:
+                    found[name][at : at + rows] = column_of(table, name)
+                pieces.append(code_batch({name: column_of(table, name) for name in together}, rows))
+                at += rows
+            return merged(pieces)
 
         return found, self._batches.begin(take, parts.stretches)
 
     def _begin_texts(self, spec: TableSpec, column: str) -> "list[Future[Coded]]":
         def take(stretch: Stretch) -> Coded:
-            table = stretch.read()
-            if column not in table.column_names:
-                return Coded(np.zeros(table.num_rows, np.int32), [None])
-            return coded_texts_of(table.column(column))
+            return joined([coded_texts_of(table, column) for table in stretch.read()])
 
         return self._batches.begin(take, self._stretches(spec, (column,)).stretches)
 

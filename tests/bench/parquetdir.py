@@ -12,14 +12,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_GROUP_ROWS = 2_048  # so many rows has a row group of nsys 2023.4.4, uncompressed
-_FETCHED_ROWS = 64 * _GROUP_ROWS
-# Types of nsys 2023.4.4 where they are no int64: SQLite has signed integers only.
+_GROUP_ROWS = 1 << 20  # of one row group at most, with SNAPPY: nsys 2025.3 (2023.4.4: 2048, uncompressed)
+_FETCHED_ROWS = 1 << 17  # held as objects of Python at a time
+# Types of nsys 2025.3 where they are no int64: SQLite has signed integers only.
 _UINT64 = {
     "contextId", "streamId", "globalPid", "globalTid", "globalVid", "endGlobalTid", "demangledName", "shortName",
     "mangledName", "nameId", "graphNodeId", "originalGraphNodeId", "greenContextId", "rangeId", "category", "domainId",
     "uint64Value", "totalMemory", "memoryBandwidth", "duration",
 }  # fmt: skip
+_UINT32 = {
+    "correlationId",
+    "deviceId",
+    "eventClass",
+    "eventType",
+    "textId",
+    "returnValue",
+    "launchType",
+    "cacheConfig",
+    "registersPerThread",
+    "sharedMemoryExecuted",
+    "sharedMemoryLimitConfig",
+}
 _INT32 = {
     "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory",
     "localMemoryPerThread", "localMemoryTotal", "cuDevice",
@@ -37,13 +50,14 @@ def write_parquetdir(source: Path, folder: Path) -> None:
 def _write(db: sqlite3.Connection, name: str, target: Path) -> None:
     schema = pa.schema([_field(str(row[1]), str(row[2])) for row in db.execute(f'PRAGMA table_info("{name}")')])
     cursor = db.execute(f'SELECT * FROM "{name}" ORDER BY rowid')
-    with pq.ParquetWriter(target, schema, compression="NONE") as file:
-        while rows := cursor.fetchmany(_FETCHED_ROWS):
-            columns = [
-                pa.array(map(_unsigned, values) if field.type == pa.uint64() else values, field.type)
-                for field, values in zip(schema, zip(*rows, strict=True), strict=True)
-            ]
-            file.write_table(pa.table(columns, schema), row_group_size=_GROUP_ROWS)
+    parts = [schema.empty_table()]
+    while rows := cursor.fetchmany(_FETCHED_ROWS):
+        columns = [
+            pa.array(map(_unsigned, values) if field.type == pa.uint64() else values, field.type)
+            for field, values in zip(schema, zip(*rows, strict=True), strict=True)
+        ]
+        parts.append(pa.table(columns, schema))
+    pq.write_table(pa.concat_tables(parts), target, compression="SNAPPY", row_group_size=_GROUP_ROWS)
 
 
 def _field(name: str, declared: str) -> Any:
@@ -51,7 +65,8 @@ def _field(name: str, declared: str) -> Any:
         return pa.field(name, pa.string())
     if declared.upper() == "REAL":
         return pa.field(name, pa.float64())
-    return pa.field(name, pa.uint64() if name in _UINT64 else pa.int32() if name in _INT32 else pa.int64())
+    narrow = pa.uint32() if name in _UINT32 else pa.int32() if name in _INT32 else pa.int64()
+    return pa.field(name, pa.uint64() if name in _UINT64 else narrow)
 
 
 def _unsigned(value: int | None) -> int | None:
