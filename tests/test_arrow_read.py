@@ -134,6 +134,17 @@ def test_a_file_that_claims_more_rows_than_it_can_hold_is_refused(tmp_path: Path
         open_folder(folder).ints(RUNTIME)
 
 
+@pytest.mark.parametrize("kind", ["ar", "one.arrow"])
+def test_a_stream_that_claims_more_rows_than_it_can_hold_is_refused(kind: str, tmp_path: Path) -> None:
+    """A column of the type null has no values, so a row of it takes no byte."""
+    empty = pa.table({"start": pa.nulls(30_000_000)})
+    write = {"ar": write_arrowdir, "one.arrow": write_streams}[kind]
+    made = write({"StringIds": pa.table({"id": [1], "value": ["x"]}), RUNTIME.name: empty}, tmp_path / kind)
+    answer = called("report", made)
+    assert answer.code == 1
+    assert "it claims 30000000 rows in" in answer.err and len(answer.err.splitlines()) == 1
+
+
 @pytest.mark.parametrize("kind", ["pq", "ar", "one.arrow"])
 def test_damaged_files_get_one_sentence(kind: str, tmp_path: Path) -> None:
     tables = tables_of(eager().save(tmp_path))

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from called import called
 from tiny_programs import eager
 
+from tracelab import load
 from tracelab.__main__ import main
 from tracelab.registry import leaves
 
@@ -132,6 +134,16 @@ def test_a_full_disk_is_no_internal_error_for_any_command(words: str) -> None:
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "internal error" not in done.stderr and "cannot be written" in done.stderr
+
+
+def test_too_little_memory_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def load_trace(*_: object) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setattr(load, "load_trace", load_trace)
+    answer = called("report", eager().save(tmp_path))
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith("tracelab: there is not enough memory; ") and answer.err.count("\n") == 1
 
 
 def test_a_reader_that_had_enough_is_no_error(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ def main() -> None:
         # Every file has its own sentence where it is opened; what is left is the output stream.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or Python flushes into the same error at its end
         _fail(f"the output cannot be written ({error.strerror or error}).", 1)
+    except MemoryError:
+        _fail("there is not enough memory; a report takes about 0.4 GB for each million kernels", 1)
     except Exception as error:
         if os.environ.get("TRACELAB_DEBUG"):
             raise

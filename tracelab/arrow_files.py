@@ -101,9 +101,7 @@ class ParquetFiles:
     def _describe(path: Path) -> Any:
         with _mapped(path) as source:
             described = pq.read_metadata(source)
-        rows, size = described.num_rows, path.stat().st_size
-        if rows > max(_ALWAYS_ALLOWED_ROWS, size * _ROWS_PER_BYTE):
-            raise pa.ArrowInvalid(f"it claims {rows} rows in {size} bytes")
+        _require_plausible(described.num_rows, path.stat().st_size)
         _require_distinct(_names(described))
         return described
 
@@ -127,8 +125,8 @@ class StreamFiles:
         return _stretches_of(self._whole(name), columns)
 
     def _whole(self, name: str) -> Any:
-        with _mapped(self.files[name]) as file, ipc.open_stream(file) as reader:
-            return reader.read_all()
+        with _mapped(self.files[name]) as file:
+            return _stream(file)[1]
 
 
 @dataclass(frozen=True)
@@ -150,9 +148,7 @@ class Streams:
     def _all(self) -> Iterator[tuple[str, Any]]:
         with _mapped(self.path) as file:
             while file.tell() < file.size():
-                with ipc.open_stream(file) as reader:
-                    name = (reader.schema.metadata or {}).get(_TABLE_NAME, b"").decode("utf-8", "replace")
-                    yield name, reader.read_all()
+                yield _stream(file)
 
     def read(self, name: str, columns: Sequence[str]) -> Any:
         """The wanted columns of a table."""
@@ -174,6 +170,20 @@ def reason(error: BaseException) -> str:
 
 def _mapped(path: Path) -> Any:
     return pa.memory_map(os.fsencode(path))  # as bytes: the name of a file may be no UTF-8
+
+
+def _stream(file: Any) -> tuple[str, Any]:
+    """The table that begins here, and the name that nsys gave it."""
+    with ipc.open_stream(file) as reader:
+        table = reader.read_all()
+    _require_plausible(table.num_rows, file.size())
+    return (table.schema.metadata or {}).get(_TABLE_NAME, b"").decode("utf-8", "replace"), table
+
+
+def _require_plausible(rows: int, size: int) -> None:
+    """Rows without columns, or of columns without values, take no room: any number of them could be claimed."""
+    if rows > max(_ALWAYS_ALLOWED_ROWS, size * _ROWS_PER_BYTE):
+        raise pa.ArrowInvalid(f"it claims {rows} rows in {size} bytes")
 
 
 def _names(described: Any) -> list[str]:
