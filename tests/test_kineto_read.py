@@ -204,3 +204,19 @@ def test_files_without_events(tmp_path: Path, data: str) -> None:
     events, file = read(tmp_path, data)
     assert (events, file.has_events) == ([], False)
     assert file.complete == data.endswith("}")
+
+
+def test_an_error_is_never_looked_for_from_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder counts the lines before each error: 10 000 broken events of 27 characters stand in one chunk, and
+    none may be looked at more than `_LONGEST_READ` and its own length behind the beginning of the text."""
+    places, scan = [], kineto_read._SCAN
+
+    def scanned(text: str, at: int) -> tuple[Any, int]:
+        places.append(at)
+        return scan(text, at)
+
+    monkeypatch.setattr(kineto_read, "_SCAN", scanned)
+    monkeypatch.setattr(kineto_read, "_LONGEST_READ", 5_000)
+    events, file = read(tmp_path, '{"traceEvents": [' + '{"ph": "X", "name": broken}' * 10_000 + "]}")
+    assert (events, file.skipped_events) == ([], 10_000)
+    assert len(places) >= 10_000 and max(places) <= 5_000 + 2 * 27

@@ -17,6 +17,7 @@ from tracelab.reading import tell
 
 _CHUNK_BYTES = 1 << 20
 _LONGEST_EVENT = 1 << 22  # characters; call stacks and shapes stay far below, so more is damage
+_LONGEST_READ = 1 << 16  # characters; forgetting them more often would cost more than it saves
 _GZIP_MAGIC = b"\x1f\x8b"
 _SALVAGE_BYTES = 64
 _GZIP = 31  # zlib's name for "with a gzip header"
@@ -159,6 +160,7 @@ class KinetoFile:
         if not window.left() and not window.more():
             return False
         self.skipped_events += 1
+        window.forget()
         return self._searched(_EVENT, _NESTED.match(window.text, window.at) if too_deep else None)
 
     def _searched(self, wanted: re.Pattern[str] = _EVENTS, after: re.Match[str] | None = None) -> bool:
@@ -247,6 +249,7 @@ class _Window:
         self.text = ""
         self.at = 0
         self.replaced = 0
+        self._ended = False
 
     def left(self) -> int:
         """Characters in the window."""
@@ -254,6 +257,8 @@ class _Window:
 
     def more(self) -> bool:
         """Forget what was read and at least double the rest; False at the end of the file."""
+        if self._ended:
+            return False
         parts = [self.text[self.at :]]
         wanted = max(len(parts[0]), 1)
         added = 0
@@ -264,9 +269,15 @@ class _Window:
             parts.append(part)
             added += len(part)
             if chunk is None:
+                self._ended = True
                 break
         self.text, self.at = "".join(parts), 0
         return added > 0
+
+    def forget(self) -> None:
+        """Forget what was read, if it is much: for the error of each event the decoder counts the lines before it."""
+        if self.at > _LONGEST_READ:
+            self.text, self.at = self.text[self.at :], 0
 
     def next_char(self) -> str:
         """The next character but white space and commas, which the window then begins with; empty at the end."""
