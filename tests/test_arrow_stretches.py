@@ -3,20 +3,24 @@
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from directory_export import write_arrowdir, write_streams
+from directory_export import tables_of, write_arrowdir, write_parquetdir, write_streams
 from drawn_line import Told
+from tiny_programs import eager
 
-from tracelab import arrow_files, arrow_read, batches
+from tracelab import arrow_files, arrow_read, batches, load
 from tracelab.arrow_columns import column_of
 from tracelab.arrow_files import DAMAGE, ParquetFiles
 from tracelab.arrow_read import ArrowTables, open_folder, open_streams
-from tracelab.nsys_tables import TableSpec
+from tracelab.errors import InputError
+from tracelab.nsys_load import load_nsys
+from tracelab.nsys_tables import KERNEL, TableSpec
 from tracelab.reading import watched
 from tracelab.table_source import NULL
 
@@ -152,6 +156,43 @@ def test_the_rows_that_are_read_are_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert told[0] == (0, 2 * ROWS, "rows", "reading")
     assert {one[1:] for one in told} == {(2 * ROWS, "rows", "reading")}
     assert [one[0] for one in told] == sorted(one[0] for one in told)
+
+
+@pytest.mark.parametrize("rows", [(-1, 301), (299,), (2**40, 300 - 2**40)])
+def test_row_groups_of_other_rows_than_the_file_are_damage(
+    rows: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = _parquet(tmp_path / "pq", _table()).tables
+    groups = [SimpleNamespace(num_rows=count) for count in rows]
+    described = SimpleNamespace(num_rows=300, num_row_groups=len(groups), row_group=groups.__getitem__)
+    monkeypatch.setattr(pq, "read_metadata", lambda _: described)
+    with pytest.raises(DAMAGE, match="are not the rows of the file"):
+        tables.stretches("T", ("a",))
+
+
+@pytest.mark.parametrize("write", [write_parquetdir, write_arrowdir, write_streams])
+def test_an_export_that_is_replaced_while_it_is_read_is_refused(
+    write: Callable[[dict[str, Any], Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = write(tables_of(eager().save(tmp_path)), tmp_path / "made")
+
+    def replaced() -> None:
+        file = made if made.is_file() else made / f"{KERNEL.name}{next(made.iterdir()).suffix}"
+        (tmp_path / "new").write_bytes(file.read_bytes())
+        (tmp_path / "new").rename(file)
+
+    def meanwhile(*words: Any) -> Any:
+        replaced()
+        return load_nsys(*words)
+
+    trace = load.load_trace(made)
+    if made.is_dir():  # where launch shapes are read later
+        replaced()
+        with pytest.raises(InputError, match="changed while it was being read"):
+            _ = trace.ops.shapes
+    monkeypatch.setattr(load, "load_nsys", meanwhile)
+    with pytest.raises(InputError, match="changed while it was being read"):
+        load.load_trace(made)
 
 
 def test_a_column_of_another_number_of_rows_than_its_group_is_damage(tmp_path: Path) -> None:

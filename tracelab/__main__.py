@@ -13,10 +13,12 @@ _LONGEST_SENTENCE = 1200  # a name out of a damaged trace may be a megabyte
 
 def main() -> None:
     """Run `tracelab`; never ends in a traceback unless TRACELAB_DEBUG is set."""
-    from tracelab.cli import build_app
-
     try:
+        from tracelab.cli import build_app
+
         build_app(sys.argv[1:])()
+    except KeyboardInterrupt:  # while modules are imported; typer turns any later one into the exit code
+        os._exit(_INTERRUPTED)
     except SystemExit as end:
         if end.code == _INTERRUPTED:
             with suppress(OSError, ValueError):

@@ -68,7 +68,7 @@ class ParquetFiles:
     def read(self, name: str, columns: Sequence[str]) -> Any:
         """The wanted columns of a table."""
         described = self._described(name)
-        with _mapped(self.files[name]) as source, pq.ParquetFile(source, metadata=described) as file:
+        with _opened(self.files[name]) as source, pq.ParquetFile(source, metadata=described) as file:
             return _checked(file.read(columns=_wanted(_names(described), columns)))
 
     def rows(self, name: str) -> int:
@@ -99,9 +99,12 @@ class ParquetFiles:
 
     @staticmethod
     def _describe(path: Path) -> Any:
-        with _mapped(path) as source:
+        with _opened(path) as source:
             described = pq.read_metadata(source)
         _require_plausible(described.num_rows, path.stat().st_size)
+        rows = [described.row_group(group).num_rows for group in range(described.num_row_groups)]
+        if min(rows, default=0) < 0 or sum(rows) != described.num_rows:
+            raise pa.ArrowInvalid("the rows of its row groups are not the rows of the file")
         _require_distinct(_names(described))
         return described
 
@@ -168,6 +171,11 @@ def reason(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
+def _opened(path: Path) -> Any:
+    """Read, not mapped, which takes as long: a file that is cut meanwhile is an error, not the end of tracelab."""
+    return pa.OSFile(os.fsencode(path))
+
+
 def _mapped(path: Path) -> Any:
     return pa.memory_map(os.fsencode(path))  # as bytes: the name of a file may be no UTF-8
 
@@ -200,7 +208,7 @@ def row_groups(path: Path, described: Any, groups: Sequence[int], columns: Seque
     Raises one of DAMAGE where they have another number of rows.
     """
     read = 0
-    with _mapped(path) as source, pq.ParquetFile(source, metadata=described) as file:
+    with _opened(path) as source, pq.ParquetFile(source, metadata=described) as file:
         for batch in file.iter_batches(_STRETCH_ROWS, row_groups=groups, columns=columns, use_threads=False):
             read += batch.num_rows
             if read > rows:

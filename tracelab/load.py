@@ -1,13 +1,15 @@
 """Opens whatever the user names: recognised by content, never by its name alone."""
 
 import dataclasses
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from tracelab.capture.export import EXPORTABLE_SUFFIXES, export_report
 from tracelab.capture.folder import TRACE
+from tracelab.capture.identity import Identity, file_identity
 from tracelab.errors import InputError
 from tracelab.kineto_load import load_kineto
 from tracelab.kineto_read import is_kineto
@@ -34,7 +36,7 @@ def load_trace(path: Path, nsys: str | None = None) -> Trace:
             return load_trace(path / TRACE, nsys)
         from tracelab.arrow_read import open_folder  # brings pyarrow, which a SQLite export does not need
 
-        return _load_arrow(open_folder(path), path, stays=True)
+        return _load_arrow(open_folder, path, path, stays=True)
     head = _head(path)
     packed = compression(head)
     if packed is None or (packed == "gzip" and is_kineto(head)):  # the reader of PyTorch traces unpacks as it goes
@@ -62,7 +64,7 @@ def _load_file(file: Path, head: bytes, shown_as: Path, nsys: str | None) -> Tra
     if head.startswith(_STREAM_MARK):
         from tracelab.arrow_read import open_streams
 
-        return _load_arrow(open_streams(file), shown_as, stays=False)
+        return _load_arrow(open_streams, file, shown_as, stays=False)
     if shown_as.name.endswith(EXPORTABLE_SUFFIXES) and head:
         return load_nsys_sqlite(export_report(file, nsys), shown_as, stays=False)
     what = "an empty file" if not head else "no export of a kind that is known"
@@ -72,11 +74,35 @@ def _load_file(file: Path, head: bytes, shown_as: Path, nsys: str | None) -> Tra
     )
 
 
-def _load_arrow(tables: "ArrowTables", shown_as: Path, *, stays: bool) -> Trace:
+def _load_arrow(opened: "Callable[[Path], ArrowTables]", path: Path, shown_as: Path, *, stays: bool) -> Trace:
+    """The trace in a folder or file of Arrow tables; `stays`: it will be there when an analyzer asks for more."""
+    before = file_identity(path)
+    with _unchanged(path, shown_as, before):
+        tables = opened(path)
+
+        @contextmanager
+        def again() -> "Iterator[ArrowTables]":
+            with _unchanged(path, shown_as, before):
+                yield tables
+
+        try:
+            return load_nsys(tables, shown_as, again if stays else None)
+        finally:
+            tables.give_up()
+
+
+@contextmanager
+def _unchanged(path: Path, shown_as: Path, before: Identity | None) -> Iterator[None]:
+    """Raises InputError where what `path` names is not what it was before when everything inside is done."""
+    changed = InputError(f"{shown_as}: changed while it was being read; run the command again.")
     try:
-        return load_nsys(tables, shown_as, (lambda: nullcontext(tables)) if stays else None)
-    finally:
-        tables.give_up()
+        yield
+    except Exception:  # whatever came of it
+        if file_identity(path) != before:
+            raise changed from None
+        raise
+    if file_identity(path) != before:
+        raise changed
 
 
 def _head(path: Path) -> bytes:
