@@ -227,7 +227,7 @@ def test_splitting_improves_float32_at_20_000_tokens() -> None:
     q, k, v = one_kv_head(1, 20_000, 12)
     want, small = inputs.attention(q, k, v, 20_000), split_kv.Config(block_tokens=32, lanes=1, stages=3)
     serial, split = (kernel.relative_l2(decoded(q, k, v, n, 20_000, small)[0], want) for n in (1, 16))
-    assert serial >= 2 * split
+    assert serial >= 1.5 * split  # numpy's products round as the processor has them: 1.76 on one, above 2 on another
     # and the schedule in plain torch, which the next tests use, makes errors of the same size
     model = kernel.relative_l2(scheduled(q, k, v, 1, 32), want[0])
     assert serial / 1.5 < model < serial * 1.5
@@ -274,7 +274,8 @@ def test_the_merge_needs_its_rescale(offset: float | None, spoiled: bool) -> Non
     want = inputs.attention(q, k, v, 768)
     out, scratch = decoded(q, k, v, 6, 768)
     assert scratch.m.shape[1] > 1, "with one split a wrong merge passes by construction"
-    assert kernel.relative_l2(out, want) < 2e-6
-    assert kernel.relative_l2(merged(scratch), want) < 2e-6
+    rounding = 1e-5 if spoiled else 2e-6  # a score of 40 is off by up to 2.4e-6 in float32, and so is its exponential
+    assert kernel.relative_l2(out, want) < rounding
+    assert kernel.relative_l2(merged(scratch), want) < rounding
     wrong = kernel.relative_l2(merged(scratch, rescale=False), want)
-    assert wrong > 1e-2 if spoiled else wrong < 2e-6
+    assert wrong > 1e-2 if spoiled else wrong < rounding
