@@ -85,7 +85,7 @@ def own_env() -> dict[str, str]:
 def _touch_memory(command: Sequence[str | Path]) -> None:
     """Let another process fill memory, and end. A virtual machine gives back what nobody used for some seconds, and
     takes it again page by page: 2 ms for each MB, seen on two of them. That is no part of what is measured."""
-    files = sum(Path(word).stat().st_size for word in command if Path(word).is_file())
+    files = sum(word.stat().st_size for word in command if isinstance(word, Path) and word.is_file())
     spare = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4
     size = min(spare, _TOUCHED_BYTES + _TOUCHED_PER_BYTE * files)
     subprocess.run([sys.executable, "-c", _TOUCH, str(size)], check=True)
