@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -58,6 +59,11 @@ def _by_time(first: I64, group: NDArray[np.integer[Any]] | None) -> tuple[I64 | 
         apart = group[order][1:] != group[order][:-1]
     ordered = first[order]
     return order, np.flatnonzero((ordered[1:] == ordered[:-1]) & ~apart)
+
+
+def stretches(rows: int, size: int) -> list[tuple[int, int]]:
+    """So many rows in stretches [first, stop) of `size`, the last one shorter; there is at least one."""
+    return list(pairwise([*range(0, max(rows, 1), size), rows]))
 
 
 def rows_in_order(rows: I64) -> bool:

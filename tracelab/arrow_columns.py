@@ -19,10 +19,10 @@ def column_of(table: Any, name: str) -> I64:
     """A column as integers, all missing where the table lacks it."""
     if name not in table.column_names:
         return missing(int(table.num_rows))
-    return integers_of(table.column(name))
+    return _integers(table.column(name))
 
 
-def integers_of(column: Any) -> I64:
+def _integers(column: Any) -> I64:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
@@ -34,7 +34,7 @@ def integers_of(column: Any) -> I64:
         return _from_integers(column, np.dtype(str(kind)))
     if pa.types.is_floating(kind):
         return _from_floats(np.asarray(column.cast(pa.float64()).fill_null(np.nan)))
-    return _from_texts(texts_of(column))
+    return _from_texts(_texts(column))
 
 
 def _from_integers(column: Any, kind: np.dtype[Any]) -> I64:
@@ -70,7 +70,7 @@ def coded_texts_of(table: Any, name: str) -> Coded:
     column = table.column(name)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return joined([code_texts(_in_memory(chunk)) for chunk in column.chunks if len(chunk)])
-    texts = texts_of(column)
+    texts = _texts(column)
     return coded(texts, np.arange(len(texts)))
 
 
@@ -82,13 +82,16 @@ def _in_memory(chunk: Any) -> Texts:
     there = np.ones(len(chunk), np.bool_)
     mark_missing(chunk, there, False)
     inside = np.frombuffer(data or b"", np.uint8)[edges[0] : edges[-1]]
-    return Texts(
-        np.append(inside, np.zeros(WORD, np.uint8)), edges[:-1] - edges[0], np.where(there, np.diff(edges), -1)
-    )
+    padded = np.append(inside, np.zeros(WORD, np.uint8))
+    return Texts(padded, edges[:-1] - edges[0], np.where(there, np.diff(edges), -1))
 
 
-def texts_of(column: Any) -> list[str | None]:
-    """The values as text; bytes that are no UTF-8 are replaced, as everywhere."""
+def texts_of(table: Any, name: str) -> list[str | None]:
+    """A column as texts, all missing where the table lacks it; bytes that are no UTF-8 are replaced, as everywhere."""
+    return _texts(table.column(name)) if name in table.column_names else [None] * table.num_rows
+
+
+def _texts(column: Any) -> list[str | None]:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type

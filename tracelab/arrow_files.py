@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import ipc
 
+from tracelab.arrays import stretches
 from tracelab.capture.identity import Identity, file_identity
 from tracelab.errors import InputError
 
@@ -45,16 +45,15 @@ class Stretches:
 class Tables(Protocol):
     """Tables by their names; all of it may raise one of DAMAGE."""
 
-    def read(self, name: str, columns: Sequence[str]) -> Any:
-        """The wanted columns that a table has; of a table that has none of them any one, for the number of rows."""
-        ...
-
     def rows(self, name: str) -> int:
         """How many rows a table has."""
         ...
 
     def stretches(self, name: str, columns: Sequence[str]) -> Stretches:
-        """The same columns as `read` gives, to be read stretch by stretch, on any thread."""
+        """The wanted columns that a table has, to be read stretch by stretch, on any thread.
+
+        Of a table that has none of them any one, for the number of rows.
+        """
         ...
 
 
@@ -65,12 +64,6 @@ class ParquetFiles:
     files: Mapping[str, Path]
     _known: dict[Identity | None, Any] = field(default_factory=dict)  # what describes a file, of each that was read
 
-    def read(self, name: str, columns: Sequence[str]) -> Any:
-        """The wanted columns of a table."""
-        described = self._described(name)
-        with _opened(self.files[name]) as source, pq.ParquetFile(source, metadata=described) as file:
-            return _checked(file.read(columns=_wanted(_names(described), columns)))
-
     def rows(self, name: str) -> int:
         """How many rows a table has, by its description alone."""
         return int(self._described(name).num_rows)
@@ -79,16 +72,15 @@ class ParquetFiles:
         """Whole row groups: nsys 2023 writes 2048 rows in each, nsys 2025 a million."""
         path, described = self.files[name], self._described(name)
         wanted = _wanted(_names(described), columns)
-        found, first, stop, groups = [], 0, 0, []
+        found, first, stop, groups = [], 0, 0, list[int]()
         for group in range(described.num_row_groups):
             groups.append(group)
             stop += described.row_group(group).num_rows
-            if stop - first >= _STRETCH_ROWS:
+            if stop - first >= _STRETCH_ROWS or group + 1 == described.num_row_groups:
                 found.append(Stretch(first, stop, partial(row_groups, path, described, groups, wanted, stop - first)))
                 first, groups = stop, []
-        if groups or not found:
-            found.append(Stretch(first, stop, partial(row_groups, path, described, groups, wanted, stop - first)))
-        return Stretches(frozenset(wanted), stop, found)
+        none = Stretch(0, 0, partial(row_groups, path, described, [], wanted, 0))
+        return Stretches(frozenset(wanted), stop, found or [none])
 
     def _described(self, name: str) -> Any:
         path = self.files[name]
@@ -114,10 +106,6 @@ class StreamFiles:
     """Files of one Arrow stream each by the names of their tables."""
 
     files: Mapping[str, Path]
-
-    def read(self, name: str, columns: Sequence[str]) -> Any:
-        """The wanted columns of a table."""
-        return _chosen(self._whole(name), columns)
 
     def rows(self, name: str) -> int:
         """How many rows a table has."""
@@ -152,10 +140,6 @@ class Streams:
         with _mapped(self.path) as file:
             while file.tell() < file.size():
                 yield _stream(file)
-
-    def read(self, name: str, columns: Sequence[str]) -> Any:
-        """The wanted columns of a table."""
-        return _chosen(self.tables[name], columns)
 
     def rows(self, name: str) -> int:
         """How many rows a table has."""
@@ -220,17 +204,12 @@ def row_groups(path: Path, described: Any, groups: Sequence[int], columns: Seque
         raise pa.ArrowInvalid(f"{rows} rows were expected, {'more' if read > rows else read} are there")
 
 
-def _chosen(table: Any, columns: Sequence[str]) -> Any:
-    _require_distinct(table.column_names)
-    return _checked(table.select(_wanted(table.column_names, columns)))
-
-
 def _stretches_of(table: Any, columns: Sequence[str]) -> Stretches:
-    chosen = _chosen(table, columns)
-    rows = chosen.num_rows
-    edges = [*range(0, max(rows, 1), _STRETCH_ROWS), rows]
-    found = [Stretch(first, stop, partial(_slices, chosen, first, stop - first)) for first, stop in pairwise(edges)]
-    return Stretches(frozenset(chosen.column_names), rows, found)
+    _require_distinct(table.column_names)
+    chosen = _checked(table.select(_wanted(table.column_names, columns)))
+    edges = stretches(chosen.num_rows, _STRETCH_ROWS)
+    found = [Stretch(first, stop, partial(_slices, chosen, first, stop - first)) for first, stop in edges]
+    return Stretches(frozenset(chosen.column_names), chosen.num_rows, found)
 
 
 def _slices(table: Any, first: int, rows: int) -> Iterator[Any]:

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -89,10 +88,9 @@ class ArrowTables:
 
     def texts(self, spec: TableSpec, column: str) -> list[str | None]:
         """One text column; all None where the table lacks it."""
-        table = self._table(spec, (column,))
-        if column not in table.column_names:
-            return [None] * table.num_rows
-        return texts_of(table.column(column))
+        with self._readable(spec.name):
+            tables = [table for part in self._stretches(spec, (column,)).stretches for table in part.read()]
+            return [text for table in tables for text in texts_of(table, column)]
 
     def _begin(self, request: Request) -> _Reading:
         spec, columns, together = request
@@ -118,10 +116,6 @@ class ArrowTables:
             return joined([coded_texts_of(table, column) for table in stretch.read()])
 
         return self._batches.begin(take, self._stretches(spec, (column,)).stretches)
-
-    def _table(self, spec: TableSpec, columns: tuple[str, ...]) -> Any:
-        with self._readable(spec.name):
-            return self.tables.read(spec.name, columns) if spec.name in self.names else pa.table({})
 
     def _stretches(self, spec: TableSpec, columns: tuple[str, ...]) -> Stretches:
         return self.tables.stretches(spec.name, columns) if spec.name in self.names else _NO_TABLE

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 def values(array: Any, kind: np.dtype[Any], target: NDArray[np.integer[Any]], missing: int) -> None:
     """Put the values of an Arrow array of this type in `target`, and `missing` where there are none."""
     if array.null_count < len(array):
-        data = array.buffers()[1]
+        inside = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
         with np.errstate(over="ignore"):
-            target[:] = np.frombuffer(data, kind)[
-                array.offset : array.offset + len(array)
-            ]  # above 2^63 it wraps around
+            target[:] = inside  # unsigned values above 2^63 wrap around
     mark_missing(array, target, missing)
 
 

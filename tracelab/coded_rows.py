@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from tracelab.arrays import group_ids
+from tracelab.arrays import group_ids, stretches
 from tracelab.pool import pool
 from tracelab.trace import I32, I64, Bool
 
@@ -52,7 +51,8 @@ def code_rows(columns: Callable[[int, int], Mapping[str, I64]], rows: int) -> Co
     """
     if rows <= _BATCH_ROWS:
         return code_batch(columns(0, rows), rows)
-    return merged(list(pool().map(lambda edge: code_batch(columns(*edge), edge[1] - edge[0]), _batches(rows))))
+    edges = stretches(rows, _BATCH_ROWS)
+    return merged(list(pool().map(lambda edge: code_batch(columns(*edge), edge[1] - edge[0]), edges)))
 
 
 def code_batch(columns: Mapping[str, I64], rows: int) -> CodedRows:
@@ -87,7 +87,7 @@ def totals(
     Both are functions that give those of the rows [first, stop).
     """
     parts, counts, sums = [], [], []
-    for edge in _batches(rows):
+    for edge in stretches(rows, _BATCH_ROWS):
         coded = code_batch(columns(*edge), edge[1] - edge[0])
         parts.append(CodedRows(np.arange(coded.count, dtype=np.int32), coded.distinct))
         counts.append(np.bincount(coded.codes, minlength=coded.count))
@@ -104,8 +104,3 @@ def _summed(codes: I32, values: I64, count: int) -> I64:
     total = np.zeros(count, np.int64)
     np.add.at(total, codes, values)
     return total
-
-
-def _batches(rows: int) -> list[tuple[int, int]]:
-    """The rows in batches [first, stop), of which there is at least one."""
-    return list(pairwise([*range(0, max(rows, 1), _BATCH_ROWS), rows]))

@@ -21,18 +21,9 @@ _UINT64 = {
     "uint64Value", "totalMemory", "memoryBandwidth", "duration",
 }  # fmt: skip
 _UINT32 = {
-    "correlationId",
-    "deviceId",
-    "eventClass",
-    "eventType",
-    "textId",
-    "returnValue",
-    "launchType",
-    "cacheConfig",
-    "registersPerThread",
-    "sharedMemoryExecuted",
-    "sharedMemoryLimitConfig",
-}
+    "correlationId", "deviceId", "eventClass", "eventType", "textId", "returnValue", "launchType", "cacheConfig",
+    "registersPerThread", "sharedMemoryExecuted", "sharedMemoryLimitConfig",
+}  # fmt: skip
 _INT32 = {
     "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory",
     "localMemoryPerThread", "localMemoryTotal", "cuDevice",
